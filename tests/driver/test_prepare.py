@@ -111,29 +111,30 @@ def test_node_types_that_are_unknown_are_not_taken_for_types_without_gpus() -> N
 
 
 def test_what_does_not_fit_is_refused_with_its_reason_and_in_no_session() -> None:
-    placements = ["pack", "strict_pack", "strict_spread"]
-    made = prepared(cluster_of(TWO_OF_TWO), {"workers": [1, 3, 5], "placement": placements})
+    placements = {"pack": "", "strict_pack": " on one node", "strict_spread": " on a node each"}
+    axes = {"workers": [1, 3, 5], "placement": [*placements]}
+    made = prepared(cluster_of(TWO_OF_TWO), axes)
+    room = "don't fit: 2 nodes with room for 2+2"
     assert refused(made) == {
-        (3, "strict_pack"): "3 workers of 1 CPU on one node don't fit: 2 nodes with room for 2+2",
-        (
-            3,
-            "strict_spread",
-        ): "3 workers of 1 CPU on a node each don't fit: 2 nodes with room for 2+2",
-        **{
-            (5, placement): f"5 workers of 1 CPU{rule} don't fit: 2 nodes with room for 2+2"
-            for placement, rule in zip(
-                placements, ["", " on one node", " on a node each"], strict=True
-            )
-        },
+        (workers, placement): f"{workers} workers of 1 CPU{rule} {room}"
+        for workers in (3, 5)
+        for placement, rule in placements.items()
+        if (workers, placement) != (3, "pack")
     }
     # Of one placement the smaller world runs in the larger one's session.
     assert {
         tuple((t.point.workers, t.point.placement) for t in group) for group in made.groups
-    } == {
-        ((3, "pack"), (1, "pack")),
-        ((1, "strict_pack"),),
-        ((1, "strict_spread"),),
-    }
+    } == {((3, "pack"), (1, "pack")), ((1, "strict_pack"),), ((1, "strict_spread"),)}
+    # Several sessions at a time change nothing: each may use all nodes.
+    made = prepared(cluster_of([{"CPU": 4.0}, {"CPU": 2.0}]), {"workers": [6, 7]}, concurrent=2)
+    assert refused(made) == {(7, "pack"): "7 workers of 1 CPU don't fit: 2 nodes with room for 4+2"}
+    # Nodes of unknown types may have room for anything.
+    grows = cluster_of(TWO_OF_TWO, UNKNOWN)
+    assert not prepared(grows, {"workers": [100]}, gpus_per_worker=0).refused
+    tf32 = prepared(cluster_of(TWO_OF_TWO), {"precision": ["fp32", "tf32"]}).refused
+    assert [reason for _, reason in tf32] == ["precision tf32 needs a GPU; use fp32"]
+    with_gpu = cluster_of([{"CPU": 2.0, "GPU": 1.0}])
+    assert not prepared(with_gpu, {"precision": ["fp32", "tf32"]}).refused
 
 
 def test_what_ran_out_of_memory_is_no_canary() -> None:
@@ -163,21 +164,6 @@ def test_a_run_that_goes_on_in_a_later_round_has_the_canaries_of_the_first() -> 
         for canary in made_of(sweep, plan, cluster_of(TWO_OF_TWO)).canaries.values()
     ]
     assert sizes == [4, 4]
-
-
-def test_what_needs_a_gpu_is_refused_on_cpus_alone() -> None:
-    cases: dict[str, dict[str, list[Any]]] = {
-        "precision tf32 needs a GPU; use fp32": {"precision": ["fp32", "tf32"]},
-    }
-    for why, axes in cases.items():
-        assert [reason for _, reason in prepared(cluster_of(TWO_OF_TWO), axes).refused] == [why]
-        assert not prepared(cluster_of([{"CPU": 2.0, "GPU": 1.0}]), axes).refused
-
-
-def test_where_nodes_of_unknown_types_can_be_added_only_waiting_tells_what_fits() -> None:
-    assert not prepared(
-        cluster_of(TWO_OF_TWO, UNKNOWN), {"workers": [100]}, gpus_per_worker=0
-    ).refused
 
 
 @pytest.mark.parametrize(
@@ -211,30 +197,25 @@ def test_a_cluster_that_grows_is_asked_for_the_most_nodes_first_and_for_each_wor
     assert made.flags == ("adjacent_launches",)
 
 
-def test_on_an_autoscaler_the_repeats_of_a_world_follow_each_other_and_rows_say_so() -> None:
+def sessions(made: Made) -> list[list[tuple[int, int]]]:
+    """Workers and repeat of the trials of each session."""
+    return [[(trial.point.workers, trial.repeat) for trial in group] for group in made.groups]
+
+
+def test_where_nodes_come_or_sessions_share_them_the_repeats_of_a_world_follow_each_other() -> None:
     axes: dict[str, list[Any]] = {"workers": [1, 2]}
-    fixed = prepared(cluster_of(TWO_OF_TWO), axes, measure=Measure(repeats=2))
-    assert [[(t.point.workers, t.repeat) for t in g] for g in fixed.groups] == [
-        [(2, 1), (1, 1)],
-        [(2, 2), (1, 2)],
-    ]
-    assert fixed.flags == ()
-    apart = prepared(cluster_of(TWO_OF_TWO), axes, measure=Measure(repeats=2, nested=False))
-    assert [(g[0].point.workers, g[0].repeat) for g in apart.groups] == [
-        (2, 1),
-        (1, 1),
-        (2, 2),
-        (1, 2),
-    ]
-    long = Measure(repeats=2, half_width=None, min_seconds=30)
-    grows = prepared(cluster_of(TWO_OF_TWO, adds((1, {"CPU": 2.0}))), axes, measure=long)
-    assert [(g[0].point.workers, g[0].repeat) for g in grows.groups] == [
-        (2, 1),
-        (2, 2),
-        (1, 1),
-        (1, 2),
-    ]
-    assert grows.flags == ("adjacent_launches",)
+    twice = Measure(repeats=2, half_width=None, min_seconds=30)
+    fixed = prepared(cluster_of(TWO_OF_TWO), axes, measure=twice)
+    assert (sessions(fixed), fixed.flags) == ([[(2, 1), (1, 1)], [(2, 2), (1, 2)]], ())
+    apart = prepared(cluster_of(TWO_OF_TWO), axes, measure=replace(twice, nested=False))
+    assert sessions(apart) == [[(2, 1)], [(1, 1)], [(2, 2)], [(1, 2)]]
+    grows = prepared(cluster_of(TWO_OF_TWO, adds((1, {"CPU": 2.0}))), axes, measure=twice)
+    # The world of both nodes first, then the small ones side by side.
+    small = [{"CPU": 1.0}, {"CPU": 1.0}]
+    lanes = prepared(cluster_of(small), axes, measure=twice, concurrent=2)
+    for made in (grows, lanes):
+        assert sessions(made) == [[(2, 1)], [(2, 2)], [(1, 1)], [(1, 2)]]
+        assert made.flags == ("adjacent_launches",)
 
 
 def test_on_an_autoscaler_a_smaller_world_shares_a_session_only_if_a_start_is_longer() -> None:
@@ -243,32 +224,10 @@ def test_on_an_autoscaler_a_smaller_world_shares_a_session_only_if_a_start_is_lo
     few: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": [1, 2]}
     many: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": list(range(1, 20))}
     assert prepared(grows, few, measure=brief).nests
-    assert not prepared(
-        grows, few, measure=Measure(repeats=1, half_width=None, min_seconds=10)
-    ).nests
+    assert not prepared(grows, few, measure=replace(brief, min_seconds=10)).nests
     assert not prepared(grows, many, measure=brief).nests
     assert not prepared(grows, few, measure=replace(brief, nested=False)).nests
     assert prepared(cluster_of(TWO_OF_TWO), many, measure=brief).nests
-
-
-def test_lanes_share_the_worlds_of_a_launch() -> None:
-    axes: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": [1, 2]}
-    nodes = [{"CPU": 1.0}, {"CPU": 1.0}]
-    made = prepared(cluster_of(nodes), axes, measure=Measure(repeats=2), concurrent=2)
-    # The world of both nodes first, then the small ones side by side.
-    assert [(g[0].point.workers, g[0].repeat) for g in made.groups] == [
-        (2, 1),
-        (2, 2),
-        (1, 1),
-        (1, 2),
-    ]
-    assert made.flags == ("adjacent_launches",)
-
-
-def test_a_world_may_use_all_nodes_also_where_several_sessions_run_at_the_same_time() -> None:
-    nodes = [{"CPU": 4.0}, {"CPU": 2.0}]
-    made = prepared(cluster_of(nodes), {"workers": [2, 6, 7]}, concurrent=2)
-    assert refused(made) == {(7, "pack"): "7 workers of 1 CPU don't fit: 2 nodes with room for 4+2"}
 
 
 def test_a_single_session_has_nobody_to_share_nodes_with() -> None:
@@ -307,13 +266,8 @@ def test_a_worker_with_a_gpu_gets_its_share_of_the_nodes_cpus(
 def test_results_that_are_continued_keep_the_cpus_of_their_workers() -> None:
     sweep = Sweep(workload=Tokens(), axes={"micro_batch": [1, 2]}, measure=Measure(repeats=1))
     plan = make_plan(sweep, candidates(sweep), [])
-    row = {
-        "trial_id": "t",
-        "status": "ok",
-        "gpus_per_worker": 1.0,
-        "cpus_per_worker": 2.0,
-        "window_s": None,
-    }
+    row = {"trial_id": "t", "status": "ok", "window_s": None}
+    row |= {"gpus_per_worker": 1.0, "cpus_per_worker": 2.0}
     rows = [row, {**row, "status": "user_error", "cpus_per_worker": 3.0}]
     made = made_of(sweep, replace(plan, rows=rows), cluster_of([{"CPU": 16.0, "GPU": 2.0}]))
     assert made.sweep.resources.cpus_per_worker == 2

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
-from torch import Tensor, nn
 
 from dtsweep import Goal, Measure, Resources, Sweep
 from dtsweep.driver.in_process_run import run_in_process
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Layout, Queue
+from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.scheduler import Running, Scheduler
 from dtsweep.driver.supply import Supply
 from dtsweep.driver.tally import RunTally
@@ -36,6 +35,7 @@ from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of, trial_name
+from tests.linear import Linear
 from tests.outboxes import silent_outbox
 from tests.rounds import BestAgain
 
@@ -43,24 +43,15 @@ QUICK = Measure(half_width=None, min_seconds=0, min_steps=5, max_steps=20, warmu
 
 
 @dataclass(frozen=True)
-class Line:
-    width: int = 2
+class Failing(Linear):
+    """A workload with a mistake."""
 
-    def build(self) -> nn.Module:
-        return nn.Linear(2, self.width)
-
-    def batch(self, samples: range, device: torch.device) -> Tensor:
-        return torch.ones(len(samples), 2, device=device)
-
-    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
-        if self.width == 3:
-            raise ValueError("a mistake")
-        loss: Tensor = model(batch).square().mean()
-        return loss
+    def loss(self, model: Any, batch: Any) -> Any:
+        raise ValueError("a mistake")
 
 
 SWEEP = Sweep(
-    workload=Line(),
+    workload=Linear(),
     axes={"micro_batch": [1, 4096]},
     measure=QUICK,
     resources=Resources(gpus_per_worker=0, cpus_per_worker=1),
@@ -90,14 +81,8 @@ class Run:
     ) -> PlannedRun:
         rerun = options.get("rerun")
         policy = BestAgain(sweep=self.sweep, launches=self.launches)
-        batches = Batches(
-            self.sweep,
-            candidates(self.sweep),
-            self.rows,
-            rerun=rerun,
-            harness="in_process",
-            policy=policy,
-        )
+        settings = {"rerun": rerun, "harness": "in_process", "policy": policy}
+        batches = Batches(self.sweep, candidates(self.sweep), self.rows, **settings)
         plan = batches.next()
         progress = Progress(axes=self.sweep.axes, console=Console(file=out, width=200))
         progress.total = len(plan.to_run)
@@ -151,16 +136,10 @@ def test_a_row_has_the_question_and_the_settings_of_its_round(tmp_path: Path) ->
     }
     steps = {row["repeat"]: json.loads(row["measure"])["min_steps"] for row in runs.rows}
     assert steps == {1: 5, 2: 6}
-    # A decided question is not asked again.
+    # A decided question is not asked again, unless each round is to be measured again.
     assert (runs.run().exit_code, len(runs.rows)) == (0, 3)
-
-
-def test_a_plain_grid_has_no_question(tmp_path: Path) -> None:
-    grid = replace(SWEEP, goal=None, measure=replace(QUICK, repeats=1))
-    runs = Run(folder=tmp_path, sweep=grid, launches=1)
-    runs.run()
-    assert {row["question"] for row in runs.rows} == {None}
-    assert "round" not in runs.said
+    assert runs.run(rerun="all").exit_code == 0
+    assert (runs.launches_of(1), runs.launches_of(4096)) == ([1, 1], [1, 2, 1, 2])
 
 
 def test_after_the_time_limit_no_trial_begins_and_the_next_run_goes_on(tmp_path: Path) -> None:
@@ -222,15 +201,8 @@ def test_no_trial_begins_that_is_expected_to_pass_the_limit_of_money(tmp_path: P
     assert runs.run(prices=Prices(every_node=0.0), max_cost_usd=300.0).exit_code == 0
 
 
-def test_rerun_all_measures_each_round_again_and_ends(tmp_path: Path) -> None:
-    runs = Run(folder=tmp_path)
-    runs.run()
-    assert runs.run(rerun="all").exit_code == 0
-    assert (runs.launches_of(1), runs.launches_of(4096)) == ([1, 1], [1, 2, 1, 2])
-
-
 def test_where_every_point_fails_no_round_follows(tmp_path: Path) -> None:
-    failing = replace(SWEEP, workload=Line(width=3))
+    failing = replace(SWEEP, workload=Failing())
     runs = Run(folder=tmp_path, sweep=failing)
     assert (runs.run().exit_code, len(runs.rows)) == (1, 2)
     assert (runs.run(rerun="failed").exit_code, len(runs.rows)) == (1, 4)
@@ -248,24 +220,6 @@ def test_batches_that_nothing_can_run_end(tmp_path: Path) -> None:
     assert (recorder.tally.statuses, recorder.tally.exit_code) == ({"infeasible": 2}, 4)
 
 
-@pytest.mark.parametrize(
-    ("tally", "code"),
-    [
-        (RunTally(trials_left=4), 3),
-        (RunTally(trials_left=4, storage_error="full"), 5),
-        (RunTally(trials_left=4, cluster_error="gone"), 4),
-        (RunTally(trials_left=4, signal_number=2), 130),
-    ],
-)
-def test_the_exit_code_of_a_time_limit_is_3_unless_worse_has_happened(
-    tally: RunTally, code: int
-) -> None:
-    assert tally.exit_code == code
-    tally.count("a", "user_error")
-    tally.count("b", "infeasible")
-    assert tally.exit_code == code
-
-
 @dataclass(frozen=True)
 class OneByOne:
     """Asks for one point after the other."""
@@ -281,8 +235,7 @@ def test_points_that_a_later_batch_skips_are_stored_with_the_reason(tmp_path: Pa
     planned = Run(folder=tmp_path).planned(StringIO())
     batches = Batches(SWEEP, candidates(SWEEP), [], harness="in_process", policy=OneByOne())
     planned = replace(planned, plan=batches.next(), batches=batches)
-    queue, recorder = Queue(SWEEP), planned.recorder(SWEEP)
-    supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
+    queue, recorder, supply = supplied(planned)
     running = _handed_out(queue)
     recorder.rows.append({**row_of_trial(running.trial), "status": "oom_device"})
     assert not supply.refill()
@@ -292,8 +245,11 @@ def test_points_that_a_later_batch_skips_are_stored_with_the_reason(tmp_path: Pa
     assert row["reason"] == "micro_batch=1 ran out of memory; --try-all measures it"
 
 
-def _in_one_group(plan: Plan) -> Layout:
-    return Layout(groups=[plan.to_run])
+def supplied(planned: PlannedRun) -> tuple[Queue, Recorder, Supply]:
+    """What supplies a queue that has the first batch of a run, in one group."""
+    queue, recorder = Queue(SWEEP), planned.recorder(SWEEP)
+    supply = Supply(planned, queue, recorder, lay_out=lambda plan: Layout(groups=[plan.to_run]))
+    return queue, recorder, supply
 
 
 def _handed_out(queue: Queue) -> Running:
@@ -305,8 +261,7 @@ def test_a_canary_that_is_left_when_time_is_up_is_no_trial(tmp_path: Path) -> No
     planned = Run(folder=tmp_path, launches=1).planned(
         StringIO(), max_hours=1, clock=lambda: 3600.0
     )
-    queue, recorder = Queue(SWEEP), planned.recorder(SWEEP)
-    supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
+    queue, recorder, supply = supplied(planned)
     running = [_handed_out(queue) for _ in planned.plan.to_run]
     recorder.rows += [
         {**row_of_trial(one.trial), "status": "ok", "samples_per_s": 1.0} for one in running
@@ -318,8 +273,7 @@ def test_a_canary_that_is_left_when_time_is_up_is_no_trial(tmp_path: Path) -> No
 
 def test_a_scheduler_waits_for_what_runs_and_ends_when_time_is_up(tmp_path: Path) -> None:
     planned = Run(folder=tmp_path).planned(StringIO(), max_hours=1, clock=lambda: 3600.0)
-    queue, recorder = Queue(SWEEP), planned.recorder(SWEEP)
-    supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
+    queue, recorder, supply = supplied(planned)
     scheduler = Scheduler(queue, [], recorder, supply=supply)
     scheduler.running["tune's name"] = _handed_out(queue)
     assert scheduler.suggest("next") is None
@@ -331,26 +285,20 @@ def test_a_scheduler_waits_for_what_runs_and_ends_when_time_is_up(tmp_path: Path
 
 
 def test_a_scheduler_asks_for_a_round_only_when_nothing_runs(tmp_path: Path) -> None:
-    planned = Run(folder=tmp_path).planned(StringIO())
-    queue, recorder = Queue(SWEEP), planned.recorder(SWEEP)
-    supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
+    queue, recorder, supply = supplied(Run(folder=tmp_path).planned(StringIO()))
     scheduler = Scheduler(queue, [], recorder, supply=supply)
     for name in ("one", "other"):
-        scheduler.running[name] = _handed_out(queue)
+        scheduler.running[name] = running = _handed_out(queue)
+        row = row_of_trial(running.trial)
+        recorder.rows.append({**row, "status": "ok", "samples_per_s": 1.0})
     assert not scheduler.has_more()
-    recorder.rows += [
-        {**row_of_trial(running.trial), "status": "ok", "samples_per_s": 1.0}
-        for running in scheduler.running.values()
-    ]
     scheduler.running.clear()
     assert scheduler.has_more()
     assert queue.waiting == 1
 
 
 def test_what_fails_between_rounds_ends_the_run_and_is_kept(tmp_path: Path) -> None:
-    planned = Run(folder=tmp_path).planned(StringIO())
-    queue, recorder = Queue(SWEEP), planned.recorder(SWEEP)
-    supply = Supply(planned, queue, recorder, lay_out=_in_one_group)
+    queue, recorder, supply = supplied(Run(folder=tmp_path).planned(StringIO()))
     scheduler = Scheduler(queue, [], recorder, supply=supply)
     for _ in range(2):
         _handed_out(queue)
