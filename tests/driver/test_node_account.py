@@ -13,9 +13,9 @@ from dtsweep.driver.budget import Budget
 from dtsweep.driver.node_account import NodeAccount, NodeLife
 from dtsweep.driver.ray_nodes import type_of
 from dtsweep.metrics.attempt_result import AttemptResult
-from dtsweep.metrics.charge import Charge, held_s
-from dtsweep.metrics.rank_result import RankFacts
+from dtsweep.metrics.charge import Charge
 from dtsweep.plan.prices import PricedType, Prices
+from tests.outcomes import facts
 
 PRICES = Prices(
     types={
@@ -54,20 +54,8 @@ class World:
 
 
 def result(nodes: Sequence[str], status: str = "ok", **times: float) -> AttemptResult:
-    facts = {
-        rank: RankFacts(
-            node="host",
-            pid=1,
-            device="cpu",
-            device_uuid=None,
-            threads=1,
-            niceness=0,
-            machine={},
-            node_id=node,
-        )
-        for rank, node in enumerate(nodes)
-    }
-    return AttemptResult(status=status, facts=facts, **times)
+    where = {rank: replace(facts(), node_id=node) for rank, node in enumerate(nodes)}
+    return AttemptResult(status=status, facts=where, **times)
 
 
 def test_seconds_of_a_session_and_the_cost_of_its_rows() -> None:
@@ -79,12 +67,8 @@ def test_seconds_of_a_session_and_the_cost_of_its_rows() -> None:
     world.node("a", began=world.now)
     world.node("b", began=world.now)
     world.now += 40
-    first = account.ended(
-        0,
-        result(["a", "b"], startup_s=30, nodes_wait_s=20, trial_s=30),
-        wall_s=60,
-        is_trial=True,
-    )
+    started = result(["a", "b"], startup_s=30, nodes_wait_s=20, trial_s=30)
+    first = account.ended(0, started, wall_s=60, is_trial=True)
     account.handed_out(0, session="s")
     world.now += 12
     lost = account.ended(0, result(["a", "b"], "node_lost", trial_s=12), wall_s=12, is_trial=True)
@@ -187,12 +171,6 @@ def test_seconds_are_the_lifetimes_in_the_run(lives: list[tuple[int, int]]) -> N
     assert account.cost_usd == pytest.approx(lifetimes * 0.01)
 
 
-def test_time_on_nodes_is_the_start_without_the_wait_and_the_trial() -> None:
-    row = {"startup_s": 20.0, "nodes_wait_s": 12.0, "trial_s": 5.5, "overhead_s": 0.7}
-    assert held_s(row) == 13.5
-    assert held_s({"trial_s": 5.0, "startup_s": None}) == 5.0
-
-
 def budget(account: NodeAccount | None = None, **limits: float) -> Budget:
     return Budget(elapsed_s=lambda: 0.0, first_trial_s=60.0, account=account, **limits)
 
@@ -225,15 +203,6 @@ def test_no_trial_begins_that_would_pass_the_limit_of_time() -> None:
     assert budget().has_room() and not budget().has_limit
 
 
-def test_a_limit_of_money_ends_a_run_whose_cost_becomes_unknown() -> None:
-    world = World()
-    world.node("a", "large")
-    over = budget(world.account(), max_cost_usd=100.0)
-    assert over.is_over()
-    assert over.words() == "what is spent of --max-cost 100 is unknown"
-    assert over.next_step() == "the same command goes on once every node type has a price"
-
-
 def test_a_limit_says_what_is_spent_and_how_to_go_on() -> None:
     world = World()
     world.node("a")
@@ -243,10 +212,15 @@ def test_a_limit_says_what_is_spent_and_how_to_go_on() -> None:
     assert over.words() == "spent $4.12 of $4.00"
     assert over.next_step() == "the same command with --max-cost 8.2 goes on"
     nearly = budget(account, max_cost_usd=4.5)
-    assert nearly.words() == (
-        "spent $4.12 of $4.50: another trial, of about 60 s, would pass the limit"
-    )
+    another = "another trial, of about 60 s, would pass the limit"
+    assert nearly.words() == f"spent $4.12 of $4.50: {another}"
     assert budget(max_hours=0).next_step() == "the same command goes on"
+    # A cost that becomes unknown ends the run as well.
+    world.node("b", "large")
+    account.refresh(at_once=True)
+    assert over.is_over()
+    assert over.words() == "what is spent of --max-cost 4 is unknown"
+    assert over.next_step() == "the same command goes on once every node type has a price"
 
 
 def test_nodes_that_stay_up_cost_on() -> None:

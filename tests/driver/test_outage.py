@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -14,12 +15,10 @@ from dtsweep.results import object_stores, outbox, spool, storage
 from dtsweep.results.store import Results
 from tests.conftest import Command
 from tests.driver.test_in_process_run import QUICK, Line
-from tests.pages import ROOT
+from tests.linear import sweep_text
 from tests.proxy import Proxy
 
 S3_ATTEMPTS = object_stores.S3_ATTEMPTS
-
-POINTS = [1, 2, 4, 8]
 
 
 @pytest.fixture
@@ -36,18 +35,21 @@ def proxied(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Prox
 class Fails(Line):
     """Makes the storage fail when the second trial trains, and work again after the third."""
 
-    proxy: Proxy | None = None
-    fault: str | None = None
+    proxy: Proxy
+    fault: str
+    comes_back: bool
     built = 0
 
-    def build(self):  # type: ignore[no-untyped-def]
+    def build(self) -> Any:
         Fails.built += 1
-        assert Fails.proxy is not None
         if Fails.built == 2:
             Fails.proxy.fail(Fails.fault)
-        if Fails.built == 4:
+        if Fails.built == 4 and Fails.comes_back:
             Fails.proxy.fail(None)
         return super().build()
+
+
+SWEEP = Sweep(workload=Fails(), axes={"micro_batch": [1, 2, 4, 8]}, measure=QUICK)
 
 
 @pytest.mark.parametrize("fault", ["closed", "silent", "busy", "cut"])
@@ -61,9 +63,8 @@ def test_an_outage_costs_no_row(
     proxy, place = proxied
     monkeypatch.setattr(spool, "spool_roots", lambda: [tmp_path / "spool"])
     monkeypatch.setattr(outbox, "SILENT_S", 0.5)
-    Fails.proxy, Fails.fault, Fails.built = proxy, fault, 0
-    sweep = Sweep(workload=Fails(), axes={"micro_batch": POINTS}, measure=QUICK)
-    frame = dtsweep.run(sweep, place, in_process=True)
+    Fails.proxy, Fails.fault, Fails.comes_back, Fails.built = proxy, fault, True, 0
+    frame = dtsweep.run(SWEEP, place, in_process=True)
     assert frame["status"].tolist() == ["ok"] * 4
     rows = Results(place).attempts()
     assert [row["row_number"] for row in rows] == [1, 2, 3, 4]
@@ -79,27 +80,15 @@ def test_a_store_that_stays_away_leaves_all_to_the_next_run(
     proxy, place = proxied
     monkeypatch.setattr(spool, "spool_roots", lambda: [tmp_path / "spool"])
     monkeypatch.setattr("dtsweep.driver.run.CLOSE_S", 1.0)
-    Fails.proxy, Fails.fault, Fails.built = proxy, "closed", -4  # no end of the outage
-    sweep = Sweep(workload=Stays(), axes={"micro_batch": POINTS}, measure=QUICK)
+    Fails.proxy, Fails.fault, Fails.comes_back, Fails.built = proxy, "closed", False, 0
     with pytest.raises(StorageError, match=r"wait in .*: the same command sends them"):
-        dtsweep.run(sweep, place, in_process=True)
+        dtsweep.run(SWEEP, place, in_process=True)
     proxy.fail(None)
-    assert dtsweep.run(sweep, place, in_process=True)["status"].tolist() == ["ok"] * 4
+    assert dtsweep.run(SWEEP, place, in_process=True)["status"].tolist() == ["ok"] * 4
     assert len(Results(place).attempts()) == 4
     # The end of the first run waited with its rows; the second one had nothing to run.
     (run,) = Results(place).run_records()
     assert (run.record.ended_as, run.record.statuses) == ("done", {"ok": 4})
-
-
-class Stays(Line):
-    """Makes the storage fail for good when the second trial trains."""
-
-    def build(self):  # type: ignore[no-untyped-def]
-        Fails.built += 1
-        if Fails.built == -2:
-            assert Fails.proxy is not None
-            Fails.proxy.fail("closed")
-        return super().build()
 
 
 def test_a_store_that_can_not_be_reached_is_told_before_anything_is_measured(
@@ -109,28 +98,17 @@ def test_a_store_that_can_not_be_reached_is_told_before_anything_is_measured(
     monkeypatch.setattr(storage, "REACHED_S", 1.0)
     proxy.fail("silent")
     with pytest.raises(StorageError, match="can't be reached: no answer in 1 s"):
-        dtsweep.run(
-            Sweep(workload=Line(), axes={"micro_batch": [1]}, measure=QUICK), place, in_process=True
-        )
+        dtsweep.run(SWEEP, place, in_process=True)
 
 
-HANGS = """
-from dtsweep import Sweep
-from tests.driver.test_in_process_run import QUICK, Line
-
-sweep = Sweep(workload=Line(), axes={"micro_batch": [1]}, measure=QUICK)
-"""
-
-
+@pytest.mark.slow
 def test_a_command_ends_while_its_calls_of_the_store_hang(
-    proxied: tuple[Proxy, str], tmp_path: Path, dtsweep_command: Command
+    proxied: tuple[Proxy, str], tmp_path: Path, forked_command: Command
 ) -> None:
     proxy, place = proxied
-    (tmp_path / "sweep.py").write_text(HANGS)
+    (tmp_path / "sweep.py").write_text(sweep_text({"micro_batch": [1]}))
     proxy.fail("silent")
-    run = dtsweep_command(
-        "run", "sweep.py", "--results", place, "--in-process", folder=tmp_path, PYTHONPATH=str(ROOT)
-    )
+    run = forked_command("run", "sweep.py", "--results", place, "--in-process", folder=tmp_path)
     assert run.returncode == 5, run.stderr
     assert "can't be reached: no answer in 15 s" in " ".join(run.stderr.split())
     # Each attempt at a request hangs on a connection of its own, for 10 s.
