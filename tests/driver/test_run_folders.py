@@ -29,11 +29,11 @@ import subprocess, sys, time
 from dtsweep.driver.run_folders import FOLDER_VARIABLE, RAY_PREFIX, run_folder
 
 with run_folder(RAY_PREFIX, parent=sys.argv[1]) as folder:
-    asleep = [sys.executable, "-c", "import time; time.sleep(100)"]
+    asleep = [sys.executable, "-c", "import time; time.sleep(600)"]
     its_own = {FOLDER_VARIABLE: str(folder)}
     agent = subprocess.Popen(asleep, env=its_own, stdout=subprocess.DEVNULL)
     print(folder, agent.pid, flush=True)
-    time.sleep(100)
+    time.sleep(600)
 """
 """A run with a process of its private Ray that outlives it."""
 
@@ -122,7 +122,7 @@ def test_links_folders_of_others_and_those_without_a_lock_stay(
 def test_processes_end_that_run_for_a_ray_and_those_that_only_name_or_read_its_files_do_not(
     parent: Path,
 ) -> None:
-    script = ["-c", "import time; time.sleep(100)"]
+    script = ["-c", "import time; time.sleep(600)"]
     with run_folder(RAY_PREFIX, parent=str(parent)) as folder, (folder / "log").open("w") as log:
         agent = subprocess.Popen([sys.executable, *script], env={FOLDER_VARIABLE: str(folder)})
         # Its variables are lost, as those are that a title overwrites.
@@ -135,8 +135,8 @@ def test_processes_end_that_run_for_a_ray_and_those_that_only_name_or_read_its_f
             subprocess.Popen(["ray::IDLE", *script], executable=sys.executable, env={}),
         ]
     try:
-        assert agent.wait(timeout=5) < 0
-        assert titled.wait(timeout=5) < 0
+        assert agent.wait(timeout=60) < 0
+        assert titled.wait(timeout=60) < 0
         assert [other.poll() for other in others] == [None] * 3
     finally:
         for other in others:

@@ -1,25 +1,63 @@
-"""When an attempt has taken too long; no Ray runs here."""
+"""When sessions and attempts begin and end, by nodes, time and signals; no Ray runs here."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
-from dtsweep import Sweep
+import pytest
+
+from dtsweep import Measure, Resources, StorageError, Sweep
+from dtsweep.driver.budget import Budget
+from dtsweep.driver.heartbeat import ClusterGoneError
+from dtsweep.driver.placement import Placement, StayingNodes
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.scheduler import Running, Scheduler, overdue, without_head
+from dtsweep.driver.signals import STOPPING, Interrupted, signals_noted
+from dtsweep.driver.slots import SlotActor
+from dtsweep.driver.tuner import EachStep, stopped_on_error
 from dtsweep.metrics.attempt_result import AttemptResult
-from dtsweep.plan.trial import Trial
+from dtsweep.plan.allotment import NodePool
+from dtsweep.plan.plan import make_plan
+from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
 from dtsweep.session.deadlines import attempt_bound_s
-from dtsweep.sweep.point import Point
+from dtsweep.session.node_choice import FailureCounts
+from dtsweep.session.session_settings import Settings
+from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.task import task_of
 from tests.outboxes import silent_outbox
 from tests.outcomes import Tokens
 from tests.session.test_slot import settings
+
+
+def queue_of(workers: list[int], *, slots: int = 1) -> Queue:
+    """A session for each of these worlds."""
+    sweep = Sweep(
+        workload=Tokens(),
+        axes={"workers": workers},
+        measure=Measure(repeats=1),
+        resources=Resources(concurrent=slots),
+    )
+    queue = Queue(sweep, slots=slots)
+    queue.extend(groups_of(make_plan(sweep, candidates(sweep), []).to_run, fresh=False), {})
+    return queue
+
+
+def recorder_in(folder: Path) -> Recorder:
+    sweep = Sweep(workload=Tokens(), axes={})
+    return Recorder(sweep, silent_outbox(Results(folder / "r")), Progress(axes=[]))
 
 
 def test_an_attempt_is_overdue_once_all_deadlines_of_its_session_have_passed(
@@ -40,9 +78,7 @@ def test_an_attempt_is_overdue_once_all_deadlines_of_its_session_have_passed(
 def test_an_attempt_whose_result_could_not_be_fetched_is_known_as_not_stored(
     tmp_path: Path,
 ) -> None:
-    sweep = Sweep(workload=Tokens(), axes={})
-    recorder = Recorder(sweep, silent_outbox(Results(tmp_path / "r")), Progress(axes=[]))
-    scheduler = Scheduler(Queue(sweep), [], recorder)
+    scheduler = Scheduler(queue_of([1]), [], recorder_in(tmp_path))
     scheduler.running["tune's name"] = attempt = under_way()
     # It has no slot that could be asked, as where the cluster is gone.
     scheduler.on_trial_complete("tune's name")
@@ -65,3 +101,211 @@ def under_way() -> Running:
     task = task_of(Sweep(workload=Tokens(), axes={}), point)
     trial = Trial(trial_id="t", point=point, repeat=1, why="")
     return Running(trial=trial, task=task, slot=0, began=1000.0, started_at=datetime.now(UTC))
+
+
+# Nodes of sessions
+
+
+@dataclass
+class Call:
+    """Method of an actor that notes how often it was called."""
+
+    calls: int = 0
+
+    def remote(self) -> str:
+        self.calls += 1
+        return "not answered"
+
+
+@dataclass
+class Actor:
+    """Actor of a slot, without a process."""
+
+    end_session: Call = field(default_factory=Call)
+
+
+class Staying(StayingNodes):
+    """Nodes that stay, which a test changes."""
+
+    def __init__(self, rooms: Mapping[str, int]) -> None:
+        super().__init__({"CPU": 1}, shares_nodes=False)
+        self.rooms = rooms
+
+    def pool(self, waiting: Sequence[World], failures: FailureCounts) -> NodePool:
+        return NodePool(rooms=self.rooms)
+
+
+@dataclass
+class Made:
+    queue: Queue
+    slots: list[SlotActor]
+    placement: Placement
+
+    @property
+    def with_nodes(self) -> list[int]:
+        return [slot.index for slot in self.slots if slot.has_nodes]
+
+
+def made(folder: Path, nodes: StayingNodes, *, workers: list[int], of_slots: Settings) -> Made:
+    """Placement of one session for each of these worlds, on two slots."""
+    queue = queue_of(workers, slots=2)
+    slots = [
+        SlotActor(index=index, actor=Actor(), name=f"slot {index}", settings=of_slots)
+        for index in range(2)
+    ]
+    placement = Placement(queue, slots, recorder_in(folder), nodes)
+    return Made(queue=queue, slots=slots, placement=placement)
+
+
+@pytest.fixture
+def of_slots(tmp_path: Path) -> Settings:
+    return settings(tmp_path)
+
+
+def test_nodes_of_a_session_that_must_leave_are_free_for_others_only_once_it_has_ended(
+    tmp_path: Path, of_slots: Settings
+) -> None:
+    nodes = Staying({"a": 1, "b": 1})
+    run = made(tmp_path, nodes, workers=[2, 1], of_slots=of_slots)
+    run.placement.begin_sessions()
+    assert run.slots[0].places == {"a": 1, "b": 1}
+    nodes.rooms = {"a": 1, "c": 1}
+    run.placement.begin_sessions()
+    # The rest of the session gets others after that, and before any other session.
+    assert run.with_nodes == []
+    assert [slot.actor.end_session.calls for slot in run.slots] == [1, 0]
+
+
+def test_the_largest_world_begins_first_and_a_smaller_one_takes_what_it_leaves(
+    tmp_path: Path, of_slots: Settings
+) -> None:
+    run = made(tmp_path, Staying({"a": 1, "b": 1, "c": 1}), workers=[3, 2, 1], of_slots=of_slots)
+    run.placement.begin_sessions()
+    assert (run.with_nodes, run.slots[0].places) == ([0], {"a": 1, "b": 1, "c": 1})
+    # As if it had begun with two workers.
+    run.slots[0].places = {"a": 1, "b": 1}
+    run.placement.begin_sessions()
+    assert (run.with_nodes, run.slots[1].places) == ([0, 1], {"c": 1})
+    assert [world.workers for world in run.queue.waiting_worlds()] == [2]
+
+
+def test_no_session_is_refused_before_the_head_has_said_which_nodes_there_are(
+    tmp_path: Path, of_slots: Settings
+) -> None:
+    # No Ray runs here, so that every question fails.
+    nodes = StayingNodes({"CPU": 1}, shares_nodes=False)
+    run = made(tmp_path, nodes, workers=[1], of_slots=of_slots)
+    run.placement.begin_sessions()
+    assert (run.with_nodes, run.queue.waiting) == ([], 1)
+
+
+def test_a_session_ends_while_the_last_attempt_of_another_one_runs(
+    tmp_path: Path, of_slots: Settings
+) -> None:
+    run = made(tmp_path, Staying({"a": 1, "b": 1}), workers=[1], of_slots=of_slots)
+    scheduler = Scheduler(run.queue, [], run.placement._recorder)
+    scheduler._placement = run.placement
+    run.placement.begin_sessions()
+    run.queue.next(0, now=0.0)
+    # Slot 0 is done; an attempt of slot 1 is the last one.
+    scheduler.running["tune's name"] = under_way()
+    assert scheduler.suggest("next") is None
+    assert run.slots[0].actor.end_session.calls == 1
+
+
+# Signals
+
+NO_LIMIT = Budget(elapsed_s=lambda: 0.0, first_trial_s=60.0)
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    # These tests may themselves run under nohup.
+    outside = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    yield
+    assert {number: signal.getsignal(number) for number in STOPPING} == before
+    signal.signal(signal.SIGHUP, outside)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", STOPPING)
+def test_the_first_signal_is_noted_and_the_second_interrupts_at_once_without_ending_the_process(
+    number: int,
+) -> None:
+    with signals_noted() as signals:
+        os.kill(os.getpid(), number)
+        assert signals == [number]
+        # In a notebook this must leave the kernel and its variables alone.
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+            pytest.fail("nothing was raised")
+        assert signals == [number, number]
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_run_under_nohup_goes_on_when_its_terminal_ends() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals_noted() as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signals == []
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_once_its_cluster_is_gone_a_tuner_asks_no_slot_for_anything_even_after_a_signal(
+    tmp_path: Path,
+) -> None:
+    scheduler = Scheduler(queue_of([1]), [], recorder_in(tmp_path))
+    gone = threading.Event()
+    gone.set()
+    with pytest.raises(ClusterGoneError):
+        EachStep(scheduler, [signal.SIGTERM], gone, budget=NO_LIMIT).on_step_begin(0, [])
+    # Nor has it looked at them before.
+    assert scheduler._watched_at is None
+
+
+def test_a_signal_ends_a_run_that_waits_although_nothing_runs(tmp_path: Path) -> None:
+    # As if its slots were still ending sessions.
+    scheduler = Scheduler(queue_of([1]), [], recorder_in(tmp_path))
+    signals: list[int] = []
+    each_step = EachStep(scheduler, signals, threading.Event(), budget=NO_LIMIT)
+    scheduler.while_waiting = partial(each_step.on_step_begin, 0, [])
+    assert scheduler.suggest("next") is None
+    signals.append(signal.SIGTERM)
+    with pytest.raises(Interrupted):
+        scheduler.suggest("next")
+
+
+class Sessions(Scheduler):
+    """Of a run on a cluster."""
+
+    def __init__(self) -> None:
+        self.are_stopped = False
+
+    def stop(self) -> None:
+        self.are_stopped = True
+
+
+@pytest.mark.parametrize(
+    ("error", "are_stopped"),
+    # Between two Tuners, or as nothing is left, a signal ends the run where no callback sees it.
+    [
+        (Interrupted(signal.SIGINT), True),
+        (StorageError("full"), True),
+        (RuntimeError(), True),
+        (ClusterGoneError(), False),
+        # It has closed its sessions itself.
+        (None, False),
+    ],
+)
+def test_a_run_that_ends_by_an_error_ends_its_sessions_unless_its_cluster_is_gone(
+    error: BaseException | None, are_stopped: bool
+) -> None:
+    sessions = Sessions()
+    ends = pytest.raises(type(error)) if error else nullcontext()
+    with ends, stopped_on_error(sessions):
+        if error:
+            raise error
+    assert sessions.are_stopped == are_stopped

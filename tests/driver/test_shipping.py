@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-import torch
-from ray import cloudpickle
 
 from dtsweep import Sweep, workloads
 from dtsweep.driver.shipping import own_modules, pickled_workload, shipped_modules
@@ -81,19 +81,33 @@ sweep = Sweep(workload=Labelled(), axes={"workers": [1, 2]})
 """
 
 
+READ_BY_A_WORKER = """
+import sys
+from ray import cloudpickle
+
+workload = cloudpickle.loads(sys.stdin.buffer.read())
+assert workload.loss(workload.build(), workload.batch(range(2), None)).item() > 0
+import torch
+named = type(workload).batch.__globals__["torch"]
+assert named is torch and torch.classes.loaded_libraries is not None and torch.ops.aten
+print(workload)
+"""
+
+
 def test_a_field_with_the_name_of_one_of_torch_s_modules_travels(tmp_path: Path) -> None:
     (tmp_path / "labelled.py").write_text(LABELLED)
     sweep, _ = read_sweep(tmp_path / "labelled.py")
     code = pickled_workload(sweep)
-    workload = cloudpickle.loads(code.pickled)
-    assert workload.loss(workload.build(), workload.batch(range(2), None)).item() > 0
-    named = type(workload).batch.__globals__["torch"]
-    assert named is torch
-    assert named.classes.loaded_libraries is not None
-    assert named.ops.aten
-    # Its class travels with it: no worker has the file.
-    assert type(workload) is not type(sweep.workload)
-    assert str(workload) == "Labelled(classes=3, ops=4, backends=5)"
+    # In a process of its own: in this one its class is known.
+    done = subprocess.run(
+        [sys.executable, "-c", READ_BY_A_WORKER],
+        input=code.pickled,
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() == "Labelled(classes=3, ops=4, backends=5)\n"
 
 
 def test_what_can_t_travel_is_named_with_the_method_that_uses_it(tmp_path: Path) -> None:
