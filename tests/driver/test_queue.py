@@ -108,12 +108,21 @@ def test_each_repeat_and_each_fresh_trial_has_a_session_of_its_own() -> None:
     assert len(set(groups)) == 2
 
 
-def test_what_is_tried_again_comes_before_smaller_worlds() -> None:
-    handed_out = work_off(
-        queue_of(is_nested=True, canary=False), "rank_died", session_has_ended=True
-    )
-    assert [task.attempt for _, task in handed_out] == [1, 1, 1, 2, 1, 1, 1]
-    assert [trial.point.workers for trial, _ in handed_out] == [2, 2, 2, 2, 1, 1, 1]
+@pytest.mark.parametrize(
+    ("statuses", "attempts", "workers"),
+    [
+        (["rank_died"], [1, 1, 1, 2, 1, 1, 1], [2, 2, 2, 2, 1, 1, 1]),
+        # In new processes it is the first.
+        (["ok", "reused_process"], [1, 1, 2, 1, 1, 1, 1], [2, 2, 2, 2, 1, 1, 1]),
+    ],
+)
+def test_what_is_tried_again_comes_before_smaller_worlds(
+    statuses: list[str], attempts: list[int], workers: list[int]
+) -> None:
+    queue = queue_of(is_nested=True, canary=False)
+    handed_out = work_off(queue, *statuses, session_has_ended=True)
+    assert [task.attempt for _, task in handed_out] == attempts
+    assert [trial.point.workers for trial, _ in handed_out] == workers
 
 
 def test_a_session_that_ends_before_smaller_worlds_is_followed_by_one_of_theirs() -> None:
@@ -122,24 +131,16 @@ def test_a_session_that_ends_before_smaller_worlds_is_followed_by_one_of_theirs(
     )
     small = [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
     assert worlds(handed_out) == [(2, "canary"), *[(2, "trial")] * 3, *small]
-
-
-def test_the_canary_of_a_larger_world_starts_no_session() -> None:
-    queue = queue_of(is_nested=True, axes={"workers": [1, 2], "micro_batch": [2, 4]})
-    for _ in range(4):
-        trial, task = take(queue)
-        queue.ended(0, trial, task, "ok", session_has_ended=False, session_workers=2)
-    assert (trial.point.workers, trial.role) == (1, "trial")
-    # The session has died before the last trial, which got one of its own world.
-    trial, task = take(queue)
-    queue.ended(0, trial, task, "ok", session_has_ended=False, session_workers=1)
-    assert queue.is_empty
-
-
-def test_a_single_trial_that_is_left_has_no_canary_of_its_own() -> None:
+    # A single trial that is left has no canary of its own.
     queue = queue_of(is_nested=True, axes={"workers": [1, 2], "micro_batch": [2]})
     handed_out = work_off(queue, "ok", "rank_died", session_has_ended=True)
     assert worlds(handed_out) == [(2, "canary"), (2, "trial"), (1, "trial"), (1, "trial")]
+    # Nor does the canary of the larger world, which is open, start a session.
+    queue = queue_of(is_nested=True, axes={"workers": [1, 2], "micro_batch": [2, 4]})
+    for workers in (2, 2, 2, 2, 1):
+        trial, task = take(queue)
+        queue.ended(0, trial, task, "ok", session_has_ended=False, session_workers=workers)
+    assert queue.is_empty
 
 
 def test_in_a_long_session_the_canary_is_measured_in_between() -> None:
@@ -188,13 +189,6 @@ def test_a_fault_that_was_not_the_trials_own_is_tried_again_at_the_end_of_its_se
     again = handed_out[-2][1]
     assert (again.trial_id, again.attempt) == (first.trial_id, 2)
     assert again.attempt_id != first.attempt_id
-
-
-def test_a_loop_that_failed_in_used_processes_is_the_first_in_new_ones() -> None:
-    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4, 8]}, canary=False)
-    handed_out = work_off(queue, "ok", "reused_process")
-    assert [task.attempt for _, task in handed_out] == [1, 1, 2, 1]
-    assert handed_out[1][1].trial_id == handed_out[2][1].trial_id
 
 
 @pytest.mark.parametrize("status", HOPELESS)
@@ -395,22 +389,20 @@ def profiled(handed_out: list[tuple[Trial, Task]]) -> list[int]:
     return [trial.point.workers for trial, task in handed_out if task.is_profiled]
 
 
-def test_one_good_trial_of_each_world_is_profiled_and_no_canary() -> None:
-    assert profiled(work_off(queue_of(is_profiled=True))) == [2, 1]
-
-
-def test_a_profile_is_tried_on_three_trials_of_a_world_at_most() -> None:
-    axes: Axes = {"workers": [1], "micro_batch": [1, 2, 4, 8, 16]}
-    assert profiled(work_off(queue_of(is_profiled=True, axes=axes), *["user_error"] * 5)) == [
-        1,
-        1,
-        1,
-    ]
-
-
-def test_a_mode_whose_window_nothing_can_follow_is_not_profiled() -> None:
-    axes: Axes = {"workers": [1], "sync": ["parameter_server"]}
-    assert profiled(work_off(queue_of(is_profiled=True, axes=axes))) == []
+@pytest.mark.parametrize(
+    ("axes", "statuses", "workers"),
+    [
+        # One good trial of each world, and no canary; three are tried at most.
+        (AXES, (), [2, 1]),
+        ({"workers": [1], "micro_batch": [1, 2, 4, 8, 16]}, ["user_error"] * 5, [1, 1, 1]),
+        # Nothing can follow the window of this mode.
+        ({"workers": [1], "sync": ["parameter_server"]}, (), []),
+    ],
+)
+def test_a_good_trial_of_each_world_is_profiled(
+    axes: Axes, statuses: Sequence[str], workers: list[int]
+) -> None:
+    assert profiled(work_off(queue_of(is_profiled=True, axes=axes), *statuses)) == workers
 
 
 def test_the_work_of_a_queue_grows_with_its_trials_and_not_with_its_slots() -> None:
