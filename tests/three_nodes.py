@@ -12,25 +12,18 @@ import pytest
 SWEEP = '''
 """Does it run where neither the sweep file nor its module is?"""
 from dataclasses import dataclass
-from pathlib import Path
 
 from dtsweep import Measure, Resources, Sweep
 from beside import net
 
 @dataclass(frozen=True)
 class Small:
-    watch: str = ""
     slow: bool = False
     algorithm: str = ""
 
     def build(self):
         import os
-        import ray
-        import torch.distributed
         assert os.environ.get("NCCL_ALGO", "") == self.algorithm
-        if self.watch:
-            rank = torch.distributed.get_rank()
-            Path(self.watch, str(rank)).write_text(ray.get_runtime_context().get_node_id())
         return net()
 
     def batch(self, samples, device):

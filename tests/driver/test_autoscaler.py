@@ -40,14 +40,10 @@ def test_a_path_is_one_of_the_user_and_a_configuration_that_is_missing_is_of_unk
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    missing = look_beside_monitor("--autoscaling-config=~/ray_bootstrap_config.yaml")
-    assert autoscaler_of(missing, reports=True) == Autoscaler()
-    (tmp_path / "ray_bootstrap_config.yaml").write_text(
-        json.dumps({"max_workers": 4, "available_node_types": TYPES})
-    )
-    found = autoscaler_of(
-        look_beside_monitor("--autoscaling-config=~/ray_bootstrap_config.yaml"), reports=True
-    )
+    option, file = "--autoscaling-config=~/ray_bootstrap.yaml", tmp_path / "ray_bootstrap.yaml"
+    assert autoscaler_of(look_beside_monitor(option), reports=True) == Autoscaler()
+    file.write_text(json.dumps({"max_workers": 4, "available_node_types": TYPES}))
+    found = autoscaler_of(look_beside_monitor(option), reports=True)
     assert found is not None
     assert found.types == [
         NodeType(name="small", resources={"CPU": 1}, max_nodes=3),
@@ -56,9 +52,7 @@ def test_a_path_is_one_of_the_user_and_a_configuration_that_is_missing_is_of_unk
     # A head without an autoscaler has a monitor too, which only watches; and so has another Ray of
     # the machine.
     assert autoscaler_of(look_beside_monitor("--monitor-ip=127.0.0.1"), reports=True) is None
-    assert look_beside_monitor(
-        "--autoscaling-config=~/ray_bootstrap_config.yaml", port="6380"
-    ) == HeadFacts(has_monitor=False)
+    assert look_beside_monitor(option, port="6380") == HeadFacts(has_monitor=False)
 
 
 def look_beside_monitor(option: str, *, port: str = "6379") -> HeadFacts:
@@ -89,6 +83,20 @@ def test_on_kuberay_an_autoscaler_is_known_by_its_report_or_by_how_the_head_was_
     assert autoscaler_of(outside, reports=False) is None
 
 
+def test_numbers_of_a_configuration_may_be_quoted_and_ray_has_an_idle_timeout() -> None:
+    node = "{resources: {CPU: '8'}, max_workers: '2'}"
+    found = configured(f"{{max_workers: '3', available_node_types: {{w: {node}}}}}")
+    types = [NodeType(name="w", resources={"CPU": 8.0}, max_nodes=2)]
+    assert found == Autoscaler(types=types, max_nodes=3, idle_timeout_s=300.0)
+
+
+def test_the_placement_group_that_is_refused_is_told_from_others() -> None:
+    request = GangResourceRequest(details="aa01:PACK|PENDING")
+    state = AutoscalingState(infeasible_gang_resource_requests=[request])
+    assert is_refused(state, group="aa01")
+    assert not is_refused(state, group="aa")
+
+
 def test_a_monitor_that_only_watches_reports_types_of_its_own() -> None:
     def stored(kind: str) -> str:
         return json.dumps(
@@ -112,26 +120,6 @@ def test_a_monitor_that_only_watches_reports_types_of_its_own() -> None:
 )
 def test_a_configuration_that_does_not_say_what_nodes_have_leaves_types_unknown(text: str) -> None:
     assert configured(text).types is None
-
-
-def test_numbers_of_a_configuration_may_be_quoted() -> None:
-    found = configured(
-        "{max_workers: '3', available_node_types: {w: {resources: {CPU: '8'}, max_workers: '2'}}}"
-    )
-    assert found == Autoscaler(
-        types=[NodeType(name="w", resources={"CPU": 8.0}, max_nodes=2)],
-        max_nodes=3,
-        # Ray's own, where the configuration has none.
-        idle_timeout_s=300.0,
-    )
-
-
-def test_the_placement_group_that_is_refused_is_told_from_others() -> None:
-    state = AutoscalingState(
-        infeasible_gang_resource_requests=[GangResourceRequest(details="aa01:PACK|PENDING")]
-    )
-    assert is_refused(state, group="aa01")
-    assert not is_refused(state, group="aa")
 
 
 REQUESTS = """
@@ -378,12 +366,8 @@ def test_a_campaign_ends_at_its_budget_goes_on_with_more_and_its_account_adds_up
     arguments = ["sweep.py", "--address", growing, "--prices", "prices.toml"]
 
     def run(limit: float) -> tuple[int, str, float]:
-        done = dtsweep_command(
-            "run",
-            *(*arguments, "--results", results, "--max-cost", limit),
-            folder=tmp_path,
-            RAY_AUTH_MODE="disabled",
-        )
+        options = (*arguments, "--results", results, "--max-cost", limit)
+        done = dtsweep_command("run", *options, folder=tmp_path, RAY_AUTH_MODE="disabled")
         return done.returncode, done.stderr, time.time()
 
     code, said, _ = run(LIMIT)
@@ -427,12 +411,10 @@ def assert_account_adds_up(
         small_s, head_s = record.node_s["small"], record.node_s["head"]
         assert record.ended_at is not None
         # By the head: from the begin of the account, which is that of the head's own node, on.
-        began = record.ended_at - head_s
-        up_s = sum(max(0.0, min(end, ended) - max(began, start)) for start, end, _ in lives)
+        began, until = record.ended_at - head_s, ended
         if record is records[0]:
-            up_s = sum(
-                max(0.0, min(end, record.ended_at) - max(began, start)) for start, end, _ in lives
-            )
+            until = record.ended_at
+        up_s = sum(max(0.0, min(end, until) - max(began, start)) for start, end, _ in lives)
         assert small_s == pytest.approx(up_s, abs=8)
         assert record.cost_usd == pytest.approx(small_s * 0.01 + head_s * 0.001)
     assert rows["cost_usd"].sum() < sum(record.cost_usd or 0.0 for record in records)

@@ -132,6 +132,7 @@ def test_a_handler_of_sigterm_that_python_did_not_set_is_left(
         raise AssertionError
 
 
+@pytest.mark.slow
 def test_results_are_refused_where_ray_keeps_the_code_of_a_job_for_a_while(
     folder: Path, dtsweep_command: Command
 ) -> None:

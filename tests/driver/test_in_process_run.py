@@ -277,6 +277,7 @@ def test_results_that_can_not_be_written_are_found_before_anything_starts(
     assert [path.name for path in tmp_path.iterdir() if path.name != "study.py"] == ["file"]
 
 
+@pytest.mark.slow
 def test_an_edit_of_a_module_that_a_method_imports_refuses_to_go_on_and_says_which(
     tmp_path: Path,
 ) -> None:
@@ -307,6 +308,7 @@ def test_an_edit_of_a_module_that_a_method_imports_refuses_to_go_on_and_says_whi
 STOPS = "import os, signal; os.environ.get('STOP') and os.kill(os.getpid(), signal.SIGINT); "
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_what_is_measured_is_reported_and_the_way_to_go_on_is_named(
     tmp_path: Path,
 ) -> None:
@@ -358,6 +360,7 @@ def test_an_address_beside_it_is_refused(tmp_path: Path, forked_command: Command
     assert "--address" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "is_limited"),
     [("", True), ("import sys; sys.settrace(lambda *_: None)", False)],

@@ -52,7 +52,10 @@ class Fails(Line):
 SWEEP = Sweep(workload=Fails(), axes={"micro_batch": [1, 2, 4, 8]}, measure=QUICK)
 
 
-@pytest.mark.parametrize("fault", ["closed", "silent", "busy", "cut"])
+SLOW = [pytest.param(fault, marks=pytest.mark.slow) for fault in ("busy", "cut")]
+
+
+@pytest.mark.parametrize("fault", ["closed", "silent", *SLOW])
 def test_an_outage_costs_no_row(
     proxied: tuple[Proxy, str],
     fault: str,
@@ -74,6 +77,7 @@ def test_an_outage_costs_no_row(
     assert not list((tmp_path / "spool").rglob("*.tar"))
 
 
+@pytest.mark.slow
 def test_a_store_that_stays_away_leaves_all_to_the_next_run(
     proxied: tuple[Proxy, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

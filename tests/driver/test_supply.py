@@ -165,13 +165,13 @@ def test_a_trial_that_runs_at_the_limit_of_money_is_cut_and_measured_by_the_next
     # A dollar a second; the trial is expected to take no time.
     out = StringIO()
     planned = Run(folder=tmp_path, sweep=slow, launches=1).planned(
-        out, prices=Prices(every_node=3600.0), max_cost_usd=10.0
+        out, prices=Prices(every_node=3600.0), max_cost_usd=3.0
     )
     planned.budget.first_trial_s = 0.0
     tally = run_in_process(planned)
     planned.outbox.close()
     assert (tally.exit_code, tally.trials_left, tally.statuses) == (3, 2, {"budget": 1})
-    assert re.fullmatch(r"spent \$[\d,.]+ of \$10.00", tally.limit or "")
+    assert re.fullmatch(r"spent \$[\d,.]+ of \$3.00", tally.limit or "")
     assert tally.next_step is not None
     assert tally.next_step.startswith("the same command with --max-cost ")
     (row,) = Results(tmp_path).attempts()
