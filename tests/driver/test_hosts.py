@@ -149,7 +149,13 @@ def run_on(host: str, hidden: Path, results: Path) -> subprocess.CompletedProces
     (hidden / "afar.py").write_text(
         "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
     )
-    command = [sys.executable, hidden / "script.py", "10.77.0.1:6379", results, hidden]
+    command: list[str | Path] = [
+        sys.executable,
+        hidden / "script.py",
+        "10.77.0.1:6379",
+        results,
+        hidden,
+    ]
     return subprocess.run(
         ["ip", "netns", "exec", host, *command],
         cwd=results.parent,

@@ -186,7 +186,7 @@ def test_a_rank_that_fails_or_makes_no_step_is_named_and_refused_arguments_cost_
     assert "it is at train.py:14" in stuck["reason"]
     for case in ("no", "neither"):
         refused = f"rank 0: train.py: error: argument --case: invalid choice: '{case}'"
-        assert by_case.loc[case, "reason"].startswith(refused)
+        assert str(by_case.loc[case, "reason"]).startswith(refused)
     assert rows["session"].nunique() < 4
 
 

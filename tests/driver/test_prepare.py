@@ -112,7 +112,7 @@ def test_node_types_that_are_unknown_are_not_taken_for_types_without_gpus() -> N
 
 def test_what_does_not_fit_is_refused_with_its_reason_and_in_no_session() -> None:
     placements = {"pack": "", "strict_pack": " on one node", "strict_spread": " on a node each"}
-    axes = {"workers": [1, 3, 5], "placement": [*placements]}
+    axes: dict[str, list[Any]] = {"workers": [1, 3, 5], "placement": [*placements]}
     made = prepared(cluster_of(TWO_OF_TWO), axes)
     room = "don't fit: 2 nodes with room for 2+2"
     assert refused(made) == {
@@ -266,7 +266,7 @@ def test_a_worker_with_a_gpu_gets_its_share_of_the_nodes_cpus(
 def test_results_that_are_continued_keep_the_cpus_of_their_workers() -> None:
     sweep = Sweep(workload=Tokens(), axes={"micro_batch": [1, 2]}, measure=Measure(repeats=1))
     plan = make_plan(sweep, candidates(sweep), [])
-    row = {"trial_id": "t", "status": "ok", "window_s": None}
+    row: dict[str, Any] = {"trial_id": "t", "status": "ok", "window_s": None}
     row |= {"gpus_per_worker": 1.0, "cpus_per_worker": 2.0}
     rows = [row, {**row, "status": "user_error", "cpus_per_worker": 3.0}]
     made = made_of(sweep, replace(plan, rows=rows), cluster_of([{"CPU": 16.0, "GPU": 2.0}]))

@@ -344,7 +344,7 @@ def test_sessions_after_a_canary_that_ran_out_are_watched_by_a_smaller_micro_bat
 
 @pytest.mark.parametrize("measure", [{"canary": False, "fresh": True}, {}])
 def test_no_session_is_started_of_which_all_but_a_canary_is_skipped(
-    measure: dict[str, bool],
+    measure: dict[str, Any],
 ) -> None:
     queue = queue_of(axes={"micro_batch": [2, 4, 8]}, **measure)
     trial, task = take(queue)

@@ -289,7 +289,7 @@ def test_another_device_than_the_results_have_is_refused_and_no_trial_is_lost(
     Results(tmp_path / "r").commit(other, workload_types=dict.fromkeys(FIELDS, int))
     few = ["workers=1", "sync=ddp", "staleness=none", "shards=none"]
     options = [option for setting in few for option in ("--set", setting)]
-    options += ["--address", ray_address, "--results", tmp_path / "r"]
+    options += ["--address", ray_address, "--results", str(tmp_path / "r")]
     done = dtsweep_command("run", "sweep.py", *options, folder=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "these results were measured on H100, this run is on" in done.stderr.splitlines()[-1]

@@ -189,7 +189,12 @@ def test_a_folder_that_refuses_the_record_costs_one_line(written: Written, tmp_p
 
 
 def test_a_run_that_measures_nothing_stores_a_certificate_that_differs(tmp_path: Path) -> None:
-    chances = {"could_beat": 0, "chance": 0.0, "expected": 0.0, "least_chance": 0.01}
+    chances: dict[str, Any] = {
+        "could_beat": 0,
+        "chance": 0.0,
+        "expected": 0.0,
+        "least_chance": 0.01,
+    }
     first = Certificate(measured=5, points=6, zone=0.03, gain=0.001, **chances)
     plan = make_plan(Sweep(workload=Tokens(), axes={"workers": [1]}), [], [])
     # After it comes the same one again, and then one of more points.

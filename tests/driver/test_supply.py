@@ -81,7 +81,7 @@ class Run:
     ) -> PlannedRun:
         rerun = options.get("rerun")
         policy = BestAgain(sweep=self.sweep, launches=self.launches)
-        settings = {"rerun": rerun, "harness": "in_process", "policy": policy}
+        settings: dict[str, Any] = {"rerun": rerun, "harness": "in_process", "policy": policy}
         batches = Batches(self.sweep, candidates(self.sweep), self.rows, **settings)
         plan = batches.next()
         progress = Progress(axes=self.sweep.axes, console=Console(file=out, width=200))
