@@ -144,17 +144,20 @@ def test_the_command_prints_the_url_and_ends_well_with_ctrl_c(tmp_path: Path) ->
     with subprocess.Popen(
         command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        url = re.search(r"http://127\.0\.0\.1:(\d+)(/\S+/)$", process.stdout.readline().strip())
-        assert url is not None
-        connection = http.client.HTTPConnection("127.0.0.1", int(url[1]), timeout=60)
-        connection.request("GET", url[2])
-        assert connection.getresponse().status == 200
-        connection.close()  # Before the whole page is there: that is no error.
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
-        assert process.stderr.read().splitlines()[-1] == "dtsweep: no longer serving"
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            url = re.search(r"http://127\.0\.0\.1:(\d+)(/\S+/)$", process.stdout.readline().strip())
+            assert url is not None
+            connection = http.client.HTTPConnection("127.0.0.1", int(url[1]), timeout=60)
+            connection.request("GET", url[2])
+            assert connection.getresponse().status == 200
+            connection.close()  # Before the whole page is there: that is no error.
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=120) == 0
+            assert process.stderr.read().splitlines()[-1] == "dtsweep: no longer serving"
+        finally:
+            process.kill()
 
 
 def test_what_cannot_be_served_is_refused_in_one_line(
