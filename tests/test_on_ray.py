@@ -23,7 +23,7 @@ from tests.stores import running_store
 
 pytestmark = pytest.mark.ray
 
-SHORT = "Measure(half_width=None, min_seconds=0.1, max_steps=50)"
+SHORT = "Measure(half_width=None, canary=False, min_seconds=0.1, max_steps=50)"
 
 EVENT_S = 240
 """Until something that must happen has happened, at most, on a slow and busy machine."""
@@ -34,8 +34,11 @@ def cluster() -> Iterator[Any]:
     """Two nodes of two CPUs each."""
     from ray.cluster_utils import Cluster
 
+    # A node whose process is gone is missed after two seconds, in place of fifteen.
+    told = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}
     cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
+        initialize_head=True,
+        head_node_args={"num_cpus": 2, "include_dashboard": False, "_system_config": told},
     )
     cluster.add_node(num_cpus=2)
     yield cluster

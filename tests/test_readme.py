@@ -113,6 +113,7 @@ def test_a_page_that_is_shown_is_written(line: str, study: Path, forked_command:
     assert "<!doctype html>" in (study / words[-1]).read_text("utf-8")[:100].lower()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", EXPORTS)
 def test_an_export_that_is_shown_writes_its_file(
     line: str, study: Path, forked_command: Command

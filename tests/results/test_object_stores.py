@@ -170,6 +170,7 @@ def test_two_servers_of_one_name_are_two_places(
 # Faults
 
 
+@pytest.mark.slow
 def test_every_row_is_stored_once_and_in_order_through_errors_cuts_and_delays(
     server: Store,
     proxy: Proxy,
