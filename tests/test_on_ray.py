@@ -25,7 +25,7 @@ pytestmark = pytest.mark.ray
 
 SHORT = "Measure(half_width=None, canary=False, min_seconds=0.1, max_steps=50)"
 
-EVENT_S = 240
+EVENT_S = 600
 """Until something that must happen has happened, at most, on a slow and busy machine."""
 
 
