@@ -39,9 +39,9 @@ def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
     )
-    session = cluster.head_node.get_session_dir_path()
+    address, session = cluster.address, cluster.head_node.get_session_dir_path()
     process = begun(
-        *("run", "sweep.py", "--address", cluster.address, "--results", results),
+        *("run", "sweep.py", "--address", address, "--results", results),
         *("--set", "workers=1", "--set", sizes, "--set", "workload.slow=true"),
         folder=folder,
         TMPDIR=str(temporary),
@@ -59,7 +59,7 @@ def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(
             if any(session in word for word in left.info["cmdline"] or ()):
                 left.kill()
     last = rest.splitlines()[-1]
-    assert (process.returncode, last) == (4, GONE.format(cluster.address)), talk + rest
+    assert (process.returncode, last) == (4, GONE.format(address)), talk + rest
     assert "Traceback" not in rest
     assert [path.name for path in temporary.iterdir()] == []
     # What Ray is asked at that moment may never come back: then nothing is reported, and all is
@@ -90,10 +90,11 @@ def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
     )
+    address = cluster.address
     head = cluster.head_node.all_processes["gcs_server"][0].process.pid
     command = [sys.executable, "-c", SILENT.replace("SECONDS", str(silent_s))]
     process = subprocess.Popen(
-        [*command, "run", "sweep.py", "--address", cluster.address, "--set", "workers=1"],
+        [*command, "run", "sweep.py", "--address", address, "--set", "workers=1"],
         cwd=folder,
         env=without_ray(),
         stdout=subprocess.PIPE,
@@ -111,5 +112,5 @@ def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(
         if number == signal.SIGSTOP:
             os.kill(head, signal.SIGCONT)
         cluster.shutdown()
-    assert (process.returncode, GONE.format(cluster.address) in rest) == (4, True), rest
+    assert (process.returncode, GONE.format(address) in rest) == (4, True), rest
     assert "Traceback" not in rest
