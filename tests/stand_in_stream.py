@@ -23,6 +23,7 @@ class StandInEvent:
         return self._at <= self._machine.host
 
     def synchronize(self) -> None:
+        self._machine.waits += 1
         self._machine.host = max(self._machine.host, self._at)
 
     def elapsed_time(self, end_event: StandInEvent) -> float:
@@ -43,6 +44,12 @@ class Machine:
 
     busy: float = 0.0
     """Time for which the device has worked."""
+
+    events: int = 0
+    """Made so far."""
+
+    waits: int = 0
+    """Waits of the host for an event."""
 
     _ends: list[float] = field(default_factory=lambda: [0.0])
 
@@ -65,6 +72,7 @@ class Machine:
         self.host = self.ends()
 
     def event(self) -> StandInEvent:
+        self.events += 1
         return StandInEvent(self)
 
 
