@@ -20,6 +20,7 @@ from tests.stand_in_nvml import GPU, UUID, MissingNvml, StandInNvml, torch_sees_
 __all__ = ["torch_sees_a_gpu"]
 
 CPU = torch.device("cpu")
+SYSTEM, NET = "sys/devices/system", "sys/class/net"
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -29,59 +30,40 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def machine(**arguments: Any) -> dict[str, Any]:
-    found: dict[str, Any] = fingerprint(CPU, **arguments)["machine"]
+def machine(device: torch.device = CPU, **arguments: Any) -> dict[str, Any]:
+    found: dict[str, Any] = fingerprint(device, **arguments)["machine"]
     return found
 
 
+@pytest.mark.slow
 def test_a_machine_is_described_alike_by_two_processes_and_in_plain_json() -> None:
     code = (
         "import json, torch; from dtsweep.hardware.fingerprint import fingerprint; "
         "print(json.dumps(fingerprint(torch.device('cpu'))))"
     )
-    launcher = {
-        "RANK": "1",
-        "MASTER_PORT": "1234",
-        "NCCL_RAS_ADDR": "localhost:999",
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | launcher,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    launcher = {"RANK": "1", "MASTER_PORT": "1234", "NCCL_RAS_ADDR": "localhost:999"}
+    environment = os.environ | launcher | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     other = json.loads(done.stdout)
     assert other["machine"] == json.loads(json.dumps(machine()))
     assert other["pid"] != os.getpid()
 
 
 def test_a_machine_names_nothing_that_passes_and_nothing_that_is_unknown() -> None:
-    found = fingerprint(CPU)
+    # Nor is a GPU's library asked for a CPU.
+    found = fingerprint(CPU, nvml=None)
     text = json.dumps(found["machine"])
     assert found["node"] not in text.split('"')
     assert str(os.getpid()) not in text.replace(".", '"').split('"')
     assert all(value not in (None, "", [], {}) for value in found["machine"].values())
-    assert {"cpu", "cpus", "cpus_allowed", "system", "memory_gib", "blas", "torch_commit"} <= set(
-        found["machine"]
-    )
-
-
-def test_no_name_but_those_of_versions_looks_like_a_column() -> None:
-    names = {name for name in machine() if name.endswith("_version")}
-    assert names <= {
-        "dtsweep_version",
-        "torch_version",
-        "ray_version",
-        "python_version",
-        "numpy_version",
+    known = ("cpu", "cpus", "cpus_allowed", "system", "memory_gib", "blas", "torch_commit")
+    assert set(known) <= set(found["machine"])
+    assert "driver" not in found["machine"]
+    # No other name looks like a column.
+    assert {name for name in found["machine"] if name.endswith("_version")} <= {
+        f"{package}_version" for package in ("dtsweep", "torch", "ray", "python", "numpy")
     }
-
-
-def test_a_cpu_asks_no_gpu_library() -> None:
-    assert "driver" not in machine(nvml=None)
 
 
 def test_variables_that_the_sweep_sets_are_no_part_of_the_machine(
@@ -89,11 +71,10 @@ def test_variables_that_the_sweep_sets_are_no_part_of_the_machine(
 ) -> None:
     monkeypatch.setenv("NCCL_ALGO", "Ring")
     monkeypatch.setenv("NCCL_IB_HCA", "mlx5_0")
-    assert machine(own_variables=["NCCL_ALGO"])["environment"] == ambient(
-        os.environ, own_variables=["NCCL_ALGO"]
-    )
-    assert "NCCL_ALGO" in machine()["environment"]
-    assert "NCCL_ALGO" not in machine(own_variables=["NCCL_ALGO"])["environment"]
+    own = ["NCCL_ALGO"]
+    environment = machine(own_variables=own)["environment"]
+    assert environment == ambient(os.environ, own_variables=own)
+    assert machine()["environment"].keys() - environment.keys() == {"NCCL_ALGO"}
 
 
 def test_sockets_cores_and_threads_are_told_apart(tmp_path: Path) -> None:
@@ -104,18 +85,14 @@ def test_sockets_cores_and_threads_are_told_apart(tmp_path: Path) -> None:
         f"physical id\t: {socket}\ncore id\t\t: {core}\n"
         for i, (socket, core) in enumerate(logical)
     )
-    system = "sys/devices/system"
-    root = write(
-        tmp_path,
-        {
-            "proc/cpuinfo": cpuinfo,
-            f"{system}/cpu/smt/active": "1\n",
-            f"{system}/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
-            f"{system}/node/node0/cpulist": "",
-            f"{system}/node/node1/cpulist": "",
-        },
-    )
-    found = cpu(root)
+    files = {
+        "proc/cpuinfo": cpuinfo,
+        f"{SYSTEM}/cpu/smt/active": "1\n",
+        f"{SYSTEM}/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
+        f"{SYSTEM}/node/node0/cpulist": "",
+        f"{SYSTEM}/node/node1/cpulist": "",
+    }
+    found = cpu(write(tmp_path, files))
     assert found["cpu"] == "A CPU @ 2.0 GHz: fast"
     assert (found["sockets"], found["cores"], found["smt"]) == (2, 4, True)
     assert (found["governor"], found["numa_nodes"]) == ("performance", 2)
@@ -128,46 +105,36 @@ def test_what_a_kernel_does_not_say_is_unknown(tmp_path: Path) -> None:
     assert found["network"] == []
 
 
-def test_network_devices_have_their_speeds_and_virtual_interfaces_do_not_count(
-    tmp_path: Path,
-) -> None:
-    net = "sys/class/net"
-    root = write(
-        tmp_path,
-        {
-            f"{net}/eth1/device/vendor": "",
-            f"{net}/eth1/speed": "25000\n",
-            f"{net}/eth0/device/vendor": "",
-            f"{net}/eth0/speed": "-1\n",
-            f"{net}/veth12ab/speed": "10000\n",
-            "sys/class/infiniband/mlx5_0/ports/1/rate": "400 Gb/sec (4X NDR)\n",
-        },
-    )
-    assert host(root)["network"] == ["eth0", "eth1 25000 Mb/s", "mlx5_0 400 Gb/sec (4X NDR)"]
-
-
-def test_machines_with_some_mebibytes_less_are_equal(tmp_path: Path) -> None:
-    machines = [
-        write(tmp_path / str(kb), {"proc/meminfo": f"MemTotal: {kb} kB\n"})
-        for kb in (527_900_000, 527_890_000)
-    ]
-    assert [host(root)["memory_gib"] for root in machines] == [503, 503]
-
-
 @pytest.mark.parametrize(
-    ("file", "text", "kind"),
+    ("files", "name", "value"),
     [
-        (".dockerenv", "", "docker"),
-        ("run/.containerenv", "", "podman"),
-        ("proc/self/cgroup", "0::/kubepods.slice/a", "kubepods"),
-        ("proc/self/cgroup", "0::/user.slice", None),
+        (
+            # Virtual interfaces do not count.
+            {
+                f"{NET}/eth1/device/vendor": "",
+                f"{NET}/eth1/speed": "25000\n",
+                f"{NET}/eth0/device/vendor": "",
+                f"{NET}/eth0/speed": "-1\n",
+                f"{NET}/veth12ab/speed": "10000\n",
+                "sys/class/infiniband/mlx5_0/ports/1/rate": "400 Gb/sec (4X NDR)\n",
+            },
+            "network",
+            ["eth0", "eth1 25000 Mb/s", "mlx5_0 400 Gb/sec (4X NDR)"],
+        ),
+        # Equal machines have some mebibytes less.
+        ({"proc/meminfo": "MemTotal: 527900000 kB\n"}, "memory_gib", 503),
+        ({"proc/meminfo": "MemTotal: 527890000 kB\n"}, "memory_gib", 503),
+        ({".dockerenv": ""}, "container", "docker"),
+        ({"run/.containerenv": ""}, "container", "podman"),
+        ({"proc/self/cgroup": "0::/kubepods.slice/a"}, "container", "kubepods"),
+        ({"proc/self/cgroup": "0::/user.slice"}, "container", None),
     ],
 )
-def test_a_container_is_known_by_its_marks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, kind: str | None
+def test_files_of_the_kernel_tell_networks_memory_and_containers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], name: str, value: object
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    assert host(write(tmp_path, {file: text}))["container"] == kind
+    assert host(write(tmp_path, files))[name] == value
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
@@ -176,10 +143,6 @@ def test_a_gpu_is_described_without_what_tells_it_from_its_equals() -> None:
     assert (found["device"], found["device_uuid"]) == ("A GPU", "0b1c")
     assert "0b1c" not in json.dumps(found["machine"])
     described = {
-        name: found["machine"][name]
-        for name in ("driver", "cudnn", "nccl", "gpu", "topology", "compute_capability")
-    }
-    assert described == {
         "driver": "570.1",
         "cudnn": 91000,
         "nccl": "2.27.3",
@@ -200,49 +163,35 @@ def test_a_gpu_is_described_without_what_tells_it_from_its_equals() -> None:
         "topology": [["node p2p nvlink", "node p2p nvlink"], ["node p2p nvlink"]],
         "compute_capability": "8.0",
     }
+    assert {name: found["machine"][name] for name in described} == described
+    # Links that are down make another machine.
+    assert machine(GPU, nvml=StandInNvml(nvlinks=(1, 0, 1)))["gpu"]["nvlinks"] == 2
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
 def test_a_gpu_of_amd_has_no_compute_capability(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "hip", "6.4")
     assert compute_capability(GPU) is None
-    assert "compute_capability" not in fingerprint(GPU, nvml=MissingNvml())["machine"]
+    assert "compute_capability" not in machine(GPU, nvml=MissingNvml())
     assert compute_capability(CPU) is None
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
 def test_what_nvml_cannot_tell_of_a_gpu_is_left_out() -> None:
-    some = fingerprint(
-        GPU,
-        nvml=StandInNvml(
-            unsupported=[
-                "nvmlDeviceGetApplicationsClock",
-                "nvmlDeviceGetComputeMode",
-                "nvmlDeviceGetEccMode",
-                "nvmlDeviceGetMaxCustomerBoostClock",
-                "nvmlDeviceGetMaxPcieLinkGeneration",
-                "nvmlDeviceGetMaxPcieLinkWidth",
-                "nvmlDeviceGetNvLinkState",
-                "nvmlDeviceGetPowerManagementDefaultLimit",
-            ]
-        ),
-    )
-    assert set(some["machine"]["gpu"]) == {"mig", "persistence", "power_limit_w"}
-    assert not {"driver", "gpu", "topology"} & set(fingerprint(GPU, nvml=MissingNvml())["machine"])
+    unsupported = """
+        ApplicationsClock ComputeMode EccMode MaxCustomerBoostClock MaxPcieLinkGeneration
+        MaxPcieLinkWidth NvLinkState PowerManagementDefaultLimit
+    """
+    silent = StandInNvml(unsupported=[f"nvmlDeviceGet{name}" for name in unsupported.split()])
+    assert set(machine(GPU, nvml=silent)["gpu"]) == {"mig", "persistence", "power_limit_w"}
+    assert not {"driver", "gpu", "topology"} & set(machine(GPU, nvml=MissingNvml()))
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
 def test_what_changes_from_moment_to_moment_makes_no_other_machine() -> None:
     busy = StandInNvml(pcie=(5, 16), clock_mhz=1900, temperature=80, pids=[7], limits=0x4)
     idle = StandInNvml(pcie=(1, 8), clock_mhz=300, temperature=30, other_limit_mw=500_000)
-    machines = [fingerprint(GPU, nvml=nvml)["machine"] for nvml in (busy, idle)]
-    assert machines[0] == machines[1]
-
-
-@pytest.mark.usefixtures("torch_sees_a_gpu")
-def test_links_that_are_down_make_another_machine() -> None:
-    machine = fingerprint(GPU, nvml=StandInNvml(nvlinks=(1, 0, 1)))["machine"]
-    assert machine["gpu"]["nvlinks"] == 2
+    assert machine(GPU, nvml=busy) == machine(GPU, nvml=idle)
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
@@ -255,8 +204,7 @@ def test_a_machine_says_that_mps_serves_the_gpu(
 ) -> None:
     names = {9: "/usr/bin/nvidia-cuda-mps-server"}
     nvml = StandInNvml(pids=pids, mps_pids=mps_pids, names=names)
-    machine = fingerprint(GPU, nvml=nvml)["machine"]
-    assert machine.get("mps", False) is has_mps
+    assert machine(GPU, nvml=nvml).get("mps", False) is has_mps
 
 
 def test_every_function_that_is_asked_for_is_one_of_the_library() -> None:
@@ -274,14 +222,10 @@ def test_every_function_that_is_asked_for_is_one_of_the_library() -> None:
     gpu.power_limit_w(), gpu.has_mps()
     driver(nvml=nvml), topology(nvml=nvml)
     assert len(asked) > 15
-    assert [
-        function for function in sorted(asked) if not callable(getattr(pynvml, function, None))
-    ] == []
+    assert [name for name in sorted(asked) if not callable(getattr(pynvml, name, None))] == []
 
 
 def test_one_gpu_has_no_topology_and_an_unknown_way_is_named_so() -> None:
     assert topology(nvml=StandInNvml(devices=1)) is None
-    blind = StandInNvml(
-        devices=2, unsupported=["nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetP2PStatus"]
-    )
-    assert topology(nvml=blind) == [["unknown"]]
+    unknown = ("nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetP2PStatus")
+    assert topology(nvml=StandInNvml(devices=2, unsupported=unknown)) == [["unknown"]]
