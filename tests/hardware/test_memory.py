@@ -33,6 +33,7 @@ def written(memory: mmap.mmap | bytearray) -> None:
     memory[:] = b"x" * len(memory)
 
 
+@pytest.mark.slow
 def test_what_a_trial_leaves_is_its_own_memory(shared: mmap.mmap) -> None:
     before = release_memory(CPU)
     written(shared)
@@ -61,40 +62,43 @@ def test_a_peak_is_of_the_trials_own_memory(shared: mmap.mmap) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "free_bytes", "status"),
+    ("text", "free_mib", "status"),
     [
-        ("CUDA out of memory. Tried to allocate 2.00 GiB", 2**30, "oom_device"),
-        ("CUDA error: out of memory", 2**30, "oom_device"),
-        ("CUDA driver error: out of memory", 2**30, "oom_device"),
-        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate", 2**30, "oom_device"),
-        (
-            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling",
-            2**20,
-            "oom_device",
-        ),
-        ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling", 2**30, None),
-        ("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", 2**20, "oom_device"),
-        ("ncclUnhandledCudaError: Failed to CUDA calloc async 608 bytes", 2**20, "oom_device"),
-        ("DefaultCPUAllocator: can't allocate memory", 2**30, "oom_host"),
-        ("CUDA error: device-side assert triggered", 2**20, None),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", 1024, "oom_device"),
+        ("CUDA error: out of memory", 1024, "oom_device"),
+        ("CUDA driver error: out of memory", 1024, "oom_device"),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate", 1024, "oom_device"),
+        ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling", 1, "oom_device"),
+        ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling", 1024, None),
+        ("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", 1, "oom_device"),
+        ("ncclUnhandledCudaError: Failed to CUDA calloc async 608 bytes", 1, "oom_device"),
+        ("DefaultCPUAllocator: can't allocate memory", 1024, "oom_host"),
+        ("CUDA error: device-side assert triggered", 1, None),
     ],
 )
 def test_a_lack_of_memory_has_many_words(
-    text: str, free_bytes: int, status: str | None, monkeypatch: pytest.MonkeyPatch
+    text: str, free_mib: int, status: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_bytes, 2**35))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_mib * 2**20, 2**35))
     assert oom_status(RuntimeError(text)) == status
 
 
-def test_a_gpu_tells_what_it_has_free_and_what_torch_reserved(
+def test_a_cpu_is_not_asked_for_the_memory_of_a_gpu() -> None:
+    assert oom_status(RuntimeError("CUBLAS_STATUS_NOT_INITIALIZED")) is None
+    assert (free_bytes(CPU), reserved_peak_bytes(CPU)) == (None, None)
+
+
+def test_a_gpu_has_room_for_what_is_free_or_reserved_beyond_the_peak(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Of device 1: 10 free, and of 6 reserved 4 were in use at the peak.
     gpu = torch.device("cuda", 1)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (device.index * 5, 2**35))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (device.index * 10, 2**35))
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: device.index * 7)
-    assert (free_bytes(gpu), reserved_peak_bytes(gpu)) == (5, 7)
-    assert (free_bytes(CPU), reserved_peak_bytes(CPU)) == (None, None)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: device.index * 6)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: device.index * 4)
+    assert (free_bytes(gpu), reserved_peak_bytes(gpu), gpu_room_bytes(gpu)) == (10, 7, 12)
 
 
 def test_a_gpu_that_answers_no_more_has_an_unknown_amount_free(
@@ -105,17 +109,3 @@ def test_a_gpu_that_answers_no_more_has_an_unknown_amount_free(
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", fail)
     assert free_bytes(torch.device("cuda", 0)) is None
-
-
-def test_a_gpu_has_room_for_what_is_free_or_reserved_beyond_the_peak(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # 10 free, and of 6 reserved 4 were in use at the peak.
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10, 100))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 6)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 4)
-    assert gpu_room_bytes(torch.device("cuda", 0)) == 12
-
-
-def test_a_cpu_is_not_asked_for_the_memory_of_a_gpu() -> None:
-    assert oom_status(RuntimeError("CUBLAS_STATUS_NOT_INITIALIZED")) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from dtsweep.hardware import process_state
 from dtsweep.hardware.process_state import LeftState, ProcessState
 
 
@@ -24,10 +26,6 @@ def move_to_a_removed_folder() -> None:
     folder.rmdir()
 
 
-def close_stdout_itself() -> None:
-    os.close(1)
-
-
 CHANGES: dict[str, Callable[[], Any]] = {
     "environment variables (DTSWEEP_A)": lambda: os.environ.update(DTSWEEP_A="1"),
     "environment variables (HOME)": lambda: os.environ.pop("HOME"),
@@ -36,7 +34,7 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "CPU affinity": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
     "handler of SIGUSR2": lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
     "sys.stdout": lambda: setattr(sys, "stdout", sys.__stderr__),
-    "file descriptor 1": close_stdout_itself,
+    "file descriptor 1": lambda: os.close(1),
 }
 
 
@@ -75,6 +73,7 @@ def test_without_a_change_nothing_is_named_and_no_descriptor_stays_open() -> Non
 def test_a_closed_stream_of_python_can_be_written_to_again() -> None:
     code = """
 import sys
+from dtsweep.hardware import process_state
 from dtsweep.hardware.process_state import ProcessState
 state = ProcessState()
 sys.stdout.close()
@@ -99,27 +98,25 @@ def test_a_child_process_is_ended_with_its_own_children() -> None:
 def test_in_a_shared_process_children_of_other_threads_are_left_alone() -> None:
     state = ProcessState(is_shared=True)
     own = subprocess.Popen(["sleep", "600"])
-    others: list[subprocess.Popen[bytes]] = []
-    started = threading.Event()
+    others: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
+    done = threading.Event()
 
     def start() -> None:
-        others.append(subprocess.Popen(["sleep", "600"]))
-        started.wait()  # the kernel gives children of an ended thread to another one
+        others.put(subprocess.Popen(["sleep", "600"]))
+        done.wait()  # the kernel gives children of an ended thread to another one
 
     thread = threading.Thread(target=start, daemon=True)
     thread.start()
-    while not others:
-        os.sched_yield()
+    other = others.get(timeout=60)
     try:
-        left = state.restore()
-        assert left.restored == (f"child process {own.pid} (sleep)",)
-        assert others[0].poll() is None
+        assert state.restore().restored == (f"child process {own.pid} (sleep)",)
+        assert other.poll() is None
     finally:
-        started.set()
+        done.set()
         thread.join()
-        others[0].kill()
-        others[0].wait()
-        own.wait()
+        for child in (own, other):
+            child.kill()
+            child.wait()
 
 
 def test_a_child_that_can_not_be_ended_is_left_and_costs_no_measurement(
@@ -138,13 +135,6 @@ def test_a_child_that_can_not_be_ended_is_left_and_costs_no_measurement(
     child.wait()
 
 
-def test_a_child_process_that_ends_by_itself_is_no_change() -> None:
-    state = ProcessState()
-    child = subprocess.Popen(["sleep", "0.1"])
-    assert state.restore() == LeftState()
-    child.wait()
-
-
 def test_a_thread_that_goes_on_can_not_be_undone_and_one_that_ends_is_no_change() -> None:
     state, stop = ProcessState(), threading.Event()
     threads = [
@@ -159,13 +149,18 @@ def test_a_thread_that_goes_on_can_not_be_undone_and_one_that_ends_is_no_change(
     stop.set()
 
 
-def test_a_thread_that_is_being_started_is_waited_for() -> None:
+def test_what_ends_by_itself_is_waited_for_and_is_no_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process_state, "END_S", 60)
     thread = threading.Thread(target=lambda: None)
     starter = threading.Timer(0.1, thread.start)
     starter.start()
     state = ProcessState()
+    child = subprocess.Popen(["sleep", "0.1"])
     # As `start` does before the thread runs.
     threading._limbo[thread] = thread  # type: ignore[attr-defined]  # missing in the stub
     assert state.restore() == LeftState()
     starter.join()
     thread.join()
+    child.wait()

@@ -29,12 +29,8 @@ def test_free_memory_of_a_container_is_by_its_limit_without_the_files_that_it_re
     group.mkdir(exist_ok=True)
     (group / f"memory.{limit}").write_text("3000000\n")
     (group / f"memory.{used}").write_text("2900000\n")
-    stat = {
-        f"{prefix}active_file": 200000,
-        f"{prefix}inactive_file": 700000,
-        "inactive_file": 700000,
-        "anon": 1,
-    }
+    files = {f"{prefix}active_file": 200000, f"{prefix}inactive_file": 700000}
+    stat = {**files, "inactive_file": 700000, "anon": 1}
     (group / "memory.stat").write_text("".join(f"{name} {count}\n" for name, count in stat.items()))
     assert free_memory_bytes(tmp_path) == 1_000_000
     (group / f"memory.{limit}").write_text("max\n" if limit == "max" else "9223372036854771712\n")
@@ -43,12 +39,9 @@ def test_free_memory_of_a_container_is_by_its_limit_without_the_files_that_it_re
     assert free_memory_bytes(tmp_path) == 0
 
 
-def test_sizes_are_those_of_the_disk_and_unknown_where_there_is_no_folder(tmp_path: Path) -> None:
+def test_this_host_has_a_disk_and_a_loopback(tmp_path: Path) -> None:
     assert disk_bytes(tmp_path)["total_bytes"] >= disk_bytes(tmp_path)["free_bytes"] > 0
     assert shared_memory_bytes(tmp_path / "none") is None
-
-
-def test_this_host_has_a_loopback() -> None:
     assert "127.0.0.1" in interfaces()["lo"]
 
 
