@@ -1,4 +1,4 @@
-"""The profile of some steps: intervals with an answer by eye, and real traces of a CPU."""
+"""The profile of some steps: intervals, counted tick by tick, and real traces of a CPU."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import distributed, nn
+from torch import nn
 
 from dtsweep.measure.profile import Profile, ProfileError, profiled
-from dtsweep.measure.trace import CLASSES, WINDOW, breakdown, covered, split
-from tests.ranks import spawn
+from dtsweep.measure.trace import CLASSES, WINDOW, breakdown, split
+from tests.ranks import results_of
 
 CPU = torch.device("cpu")
 SECOND = 10**9
@@ -26,8 +26,8 @@ LATEST = 30
 PAIRS = st.lists(st.tuples(st.integers(0, LATEST), st.integers(0, LATEST)).map(sorted), max_size=8)
 
 
-def intervals(*pairs: Any, unit: int = 1) -> np.ndarray[Any, Any]:
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2) * unit
+def intervals(pairs: Any) -> np.ndarray[Any, Any]:
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 def ticks(pairs: list[Any]) -> set[int]:
@@ -35,16 +35,11 @@ def ticks(pairs: list[Any]) -> set[int]:
     return {tick for start, end in pairs for tick in range(start, end)}
 
 
-@given(PAIRS)
-def test_what_intervals_cover_is_counted_once(pairs: list[Any]) -> None:
-    assert covered(intervals(*pairs)) == len(ticks(pairs))
-
-
 @given(PAIRS, PAIRS, st.tuples(st.integers(0, LATEST), st.integers(0, LATEST)).map(sorted))
 def test_a_window_splits_as_counting_its_ticks_does(
     compute: Any, exchange: Any, window: Any
 ) -> None:
-    spent = split(intervals(*compute), intervals(*exchange), window=tuple(window))
+    spent = split(intervals(compute), intervals(exchange), window=tuple(window))
     inside = ticks([window])
     computes, exchanges = ticks(compute) & inside, ticks(exchange) & inside
     counted = (
@@ -55,18 +50,6 @@ def test_a_window_splits_as_counting_its_ticks_does(
         inside - computes - exchanges,
     )
     assert spent == {name: len(part) / SECOND for name, part in zip(CLASSES, counted, strict=True)}
-
-
-def test_exchange_behind_compute_is_overlap_and_the_rest_is_exposed() -> None:
-    compute = intervals((0, 4), (3, 6), unit=SECOND)
-    exchange = intervals((5, 8), unit=SECOND)
-    assert split(compute, exchange, window=(0, 10 * SECOND)) == {
-        "compute_s": 6,
-        "exchange_s": 3,
-        "overlap_s": 1,
-        "exposed_s": 2,
-        "idle_s": 2,
-    }
 
 
 def event(name: str, start: float, end: float, *, cat: str = "cpu_op") -> dict[str, Any]:
@@ -109,41 +92,32 @@ def test_only_what_runs_on_the_device_inside_the_steps_counts() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "cat", "kind"),
-    [
-        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "kernel", "exchange"),
-        ("ncclSymkDevKernel_AllReduce_RSxLDMC_AGxSTMC_sum_bf16", "kernel", "exchange"),
-        ("Memcpy PtoP (Device -> Device)", "gpu_memcpy", "exchange"),
-        (
-            "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>"
-            "(c10::BFloat16*, unsigned long, unsigned int**, unsigned long, unsigned long)",
-            "kernel",
-            "exchange",
-        ),
-        (
-            "void (anonymous namespace)::one_shot_all_reduce_kernel<float, 16, 8>(float**)",
-            "kernel",
-            "exchange",
-        ),
-        (
-            "void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<float, 16, 2>(float**)",
-            "kernel",
-            "exchange",
-        ),
-        ("Memcpy DtoD (Device -> Device)", "gpu_memcpy", "compute"),
-        ("Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", "compute"),
-        ("Memset (Device)", "gpu_memset", "compute"),
-        ("void at::native::reduce_kernel<512, 1, float>(float)", "kernel", "compute"),
-        ("my_ncclike_kernel", "kernel", "compute"),
-    ],
-)
-def test_what_moves_values_between_gpus_is_exchange(name: str, cat: str, kind: str) -> None:
-    table = breakdown([window(0, 10), event(name, 2, 5, cat=cat)], steps=1)
-    (kernel,) = table["kernels"]
-    assert kernel["class"] == kind
-    assert table[f"{kind}_s"] == pytest.approx(3e-6)
-    assert table["idle_s"] == pytest.approx(7e-6)
+KERNELS = {
+    "exchange": """
+        ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)
+        ncclSymkDevKernel_AllReduce_RSxLDMC_AGxSTMC_sum_bf16
+        Memcpy PtoP (Device -> Device)
+        void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*)
+        void (anonymous namespace)::one_shot_all_reduce_kernel<float, 16, 8>(float**)
+        void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<float, 16, 2>(float**)
+    """,
+    "compute": """
+        Memcpy DtoD (Device -> Device)
+        Memcpy HtoD (Pageable -> Device)
+        Memset (Device)
+        void at::native::reduce_kernel<512, 1, float>(float)
+        my_ncclike_kernel
+    """,
+}
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_what_moves_values_between_gpus_is_exchange(kind: str) -> None:
+    for name in KERNELS[kind].strip().splitlines():
+        cat = {"Memcpy": "gpu_memcpy", "Memset": "gpu_memset"}.get(name.split()[0], "kernel")
+        table = breakdown([window(0, 10), event(name.strip(), 2, 5, cat=cat)], steps=1)
+        assert [kernel["class"] for kernel in table["kernels"]] == [kind], name
+        assert (table[f"{kind}_s"], table["idle_s"]) == pytest.approx((3e-6, 7e-6))
 
 
 def test_a_device_that_was_not_seen_is_unknown_and_not_idle() -> None:
@@ -171,11 +145,8 @@ def profile_of(model: nn.Module, *, steps: int) -> Profile:
 
 def events_inside(profile: Profile) -> Counter[str]:
     """How often what began between the first and the last profiled step."""
-    timed = [
-        event
-        for event in json.loads(gzip.decompress(profile.trace))["traceEvents"]
-        if event["ph"] == "X"
-    ]
+    events = json.loads(gzip.decompress(profile.trace))["traceEvents"]
+    timed = [event for event in events if event["ph"] == "X"]
     (steps,) = (event for event in timed if event["name"] == WINDOW)
     # Not until it ended: a thread of gloo may note that only after the step has gone on.
     return Counter(
@@ -183,17 +154,13 @@ def events_inside(profile: Profile) -> Counter[str]:
     )
 
 
-def test_on_a_cpu_there_is_a_trace_and_no_table() -> None:
+def test_on_a_cpu_there_is_a_small_chrome_trace_that_names_the_steps_and_no_table() -> None:
     profile = profile_of(small_model(), steps=5)
     assert profile.table is None
     # Two linear layers a step; the one before the window does not count.
-    assert events_inside(profile)["aten::addmm"] == 2 * 5
-
-
-def test_the_trace_is_a_small_chrome_trace_that_names_the_steps() -> None:
-    profile = profile_of(small_model(), steps=5)
-    names = {event["name"] for event in json.loads(gzip.decompress(profile.trace))["traceEvents"]}
-    assert {WINDOW, *(f"dtsweep: step {number}" for number in range(5)), "aten::addmm"} <= names
+    inside = events_inside(profile)
+    assert inside["aten::addmm"] == 2 * 5
+    assert {WINDOW, *(f"dtsweep: step {number}" for number in range(5))} <= inside.keys()
     assert len(profile.trace) < 10**6
 
 
@@ -212,21 +179,13 @@ def test_steps_of_which_nothing_can_be_told_say_why(
         profile_of(small_model(), steps=1)
 
 
-def profile_ddp(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
-    )
-    profile = profile_of(nn.parallel.DistributedDataParallel(small_model()), steps=4)
-    torch.save(profile, folder / f"{rank}.pt")
-    distributed.barrier()
-    distributed.destroy_process_group()
+def profile_ddp(_: int) -> Profile:
+    return profile_of(nn.parallel.DistributedDataParallel(small_model()), steps=4)
 
 
-def test_two_processes_exchange_each_step_once_as_their_traces_show(tmp_path: Path) -> None:
-    spawn(profile_ddp, args=(tmp_path,), nprocs=2)
-    for rank in range(2):
-        events = events_inside(torch.load(tmp_path / f"{rank}.pt", weights_only=False))
+def test_two_processes_exchange_each_step_once_as_their_traces_show() -> None:
+    for profile in results_of(profile_ddp, workers=2):
+        events = events_inside(profile)
         # One bucket holds the whole model. The barrier before the window is no exchange of a step.
         assert events["gloo:all_reduce"] == 4
         assert "gloo:barrier" not in events
