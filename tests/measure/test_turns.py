@@ -48,43 +48,37 @@ def test_a_step_time_that_rises_evenly_changes_the_difference_by_nothing(rounds:
     assert with_exchange.sum() == without.sum()
 
 
-def test_a_block_is_as_many_steps_as_take_20_ms_and_one_where_they_are_longer() -> None:
-    assert [block_steps(step_s, limit_s=30) for step_s in (0.001, 0.008, 0.02, 0.5)] == [
-        20,
-        3,
-        1,
-        1,
-    ]
-    assert [block_steps(step_s, limit_s=30, least=3) for step_s in (0.001, 0.008, 0.02, 0.5)] == [
-        20,
-        3,
-        3,
-        3,
-    ]
-
-
-def test_a_round_of_blocks_is_no_longer_than_a_short_window_but_for_what_a_step_each_takes() -> (
-    None
-):
-    assert [
-        block_steps(0.001, limit_s=30, window_s=window_s) for window_s in (10, 0.16, 0.04, 0.005)
-    ] == [20, 20, 5, 1]
-    assert block_steps(0.001, limit_s=30, least=3, window_s=0.005) == 3
-
-
-def test_of_long_steps_there_are_as_many_as_fit_and_none_where_a_round_does_not() -> None:
-    # 8 blocks of a step, 5 before them, and the one that shows whether memory suffices: 14 steps of
-    # 2 s take 28.
-    assert block_steps(2.0, limit_s=30) == block_steps(2.0, limit_s=30, least=3) == 1
-    assert block_steps(2.0, limit_s=28) == 1
-    assert block_steps(2.0, limit_s=27) is None
-    # 22 steps for blocks of two, 30 for blocks of three.
-    assert [block_steps(1.0, limit_s=limit_s, least=3) for limit_s in (21, 22, 29, 30)] == [
-        1,
-        2,
-        2,
-        3,
-    ]
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        # A block is as many steps as take 20 ms, and one where they are longer.
+        ({"step_s": 0.001}, 20),
+        ({"step_s": 0.008}, 3),
+        ({"step_s": 0.02}, 1),
+        ({"step_s": 0.5}, 1),
+        ({"step_s": 0.001, "least": 3}, 20),
+        ({"step_s": 0.02, "least": 3}, 3),
+        # A round is no longer than a short window, but for what a step each takes.
+        ({"step_s": 0.001, "window_s": 0.16}, 20),
+        ({"step_s": 0.001, "window_s": 0.04}, 5),
+        ({"step_s": 0.001, "window_s": 0.005}, 1),
+        ({"step_s": 0.001, "window_s": 0.005, "least": 3}, 3),
+        # 8 blocks of a step, 5 before them, and the one that shows whether memory suffices: 14
+        # steps of 2 s take 28.
+        ({"step_s": 2.0, "least": 3}, 1),
+        ({"step_s": 2.0, "limit_s": 28}, 1),
+        ({"step_s": 2.0, "limit_s": 27}, None),
+        # 22 steps for blocks of two, 30 for blocks of three.
+        ({"step_s": 1.0, "limit_s": 21, "least": 3}, 1),
+        ({"step_s": 1.0, "limit_s": 22, "least": 3}, 2),
+        ({"step_s": 1.0, "limit_s": 29, "least": 3}, 2),
+        ({"step_s": 1.0, "limit_s": 30, "least": 3}, 3),
+    ],
+)
+def test_a_block_has_steps_for_20_ms_as_far_as_a_round_fits(
+    arguments: dict[str, float], expected: int | None
+) -> None:
+    assert block_steps(**{"limit_s": 30, **arguments}) == expected  # type: ignore[arg-type]
 
 
 @given(st.floats(1e-5, 10), st.floats(FIRST_ROUND_S, 100), st.integers(1, 5))
@@ -103,16 +97,12 @@ def test_a_share_is_of_the_sums_and_its_error_of_the_units() -> None:
     assert known.value == pytest.approx(0.2)
     assert known.error == pytest.approx(0.2 / np.sqrt(3) / 2)
     assert known.half_width == pytest.approx(3.182 * 0.2 / np.sqrt(3) / 2, rel=1e-3)
-
-
-def test_what_makes_units_longer_as_a_whole_says_nothing_against_a_share() -> None:
+    # What makes units longer as a whole says nothing against a share.
     whole = np.array([1.0, 2.0, 5.0, 1.0])
     assert share_of(whole / 4, whole).error == pytest.approx(0, abs=1e-12)
-
-
-def test_two_units_make_no_interval() -> None:
-    known = share_of(np.ones(2), np.full(2, 4.0))
-    assert (known.value, known.error, known.half_width) == (0.25, None, None)
+    # Two units make no interval.
+    two = share_of(np.ones(2), np.full(2, 4.0))
+    assert (two.value, two.error, two.half_width) == (0.25, None, None)
 
 
 @pytest.mark.parametrize(("rho", "least"), [(0.0, 0.93), (0.5, 0.85)])
@@ -133,6 +123,5 @@ def test_pairs_suffice_where_the_share_is_known_to_2_points() -> None:
     just = KNOWN / 2.365 * np.sqrt(7)
     assert is_known(with_exchange, 0.8 + near * just * 0.99)
     assert not is_known(with_exchange, 0.8 + near * just * 1.01)
-    assert not is_known(np.ones(4), np.ones(4)), (
-        "whether neighbours resemble each other is not known"
-    )
+    # Of four it is not known whether neighbours resemble each other.
+    assert not is_known(np.ones(4), np.ones(4))
