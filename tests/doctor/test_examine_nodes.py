@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 import ray
+import torch
 
-from dtsweep.doctor.examine import Row, compare_with_peak
+from dtsweep.doctor.examine import Row, compare_with_peak, examine
 from dtsweep.doctor.examine_nodes import examine_nodes, merged
 from dtsweep.doctor.link_tests import measure_links
 from dtsweep.doctor.problems import find_problems
 from dtsweep.hardware.gpu_place import GpuPlace
+from dtsweep.provenance.versions import all_versions
 from dtsweep.session.node_choice import Node
 from tests.doctor.nodes import HERE, cpu_row, examined_gpu, gpu_row
 
@@ -38,6 +40,15 @@ def test_gpus_that_did_not_answer_are_counted_and_a_silent_node_has_an_error() -
     row = merged([with_rate(0, 740)], reasons=["no answer", "no answer"])
     assert row["unexamined"] == ["2 of 3 GPUs were not examined: no answer"]
     assert merged([], reasons=["no answer"]) == {"error": "no answer"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+@pytest.mark.slow
+def test_a_node_that_was_promised_a_gpu_but_has_none_says_so() -> None:
+    row = examine(with_gpu=True)
+    assert (row["misses_gpu"], row["is_gpu"], row["nvml"], row["gpus"]) == (True, False, None, [])
+    assert row["rates"].keys() == {"fp32", "bf16"}
+    assert row["versions"] == all_versions()
 
 
 class StandIn:

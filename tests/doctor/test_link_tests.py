@@ -1,8 +1,9 @@
-"""Groups that all-reduce, and repetitions that the first connection doesn't reduce."""
+"""Groups that all-reduce, how often, and what clocks tell."""
 
 from __future__ import annotations
 
 from dtsweep.doctor.link_tests import GPU_SIZES, MOST_TIMES, SIZES, groups_of, time_repeated
+from dtsweep.doctor.look_around import ask_clock
 from dtsweep.session.node_choice import Node
 
 
@@ -23,19 +24,23 @@ def test_two_cpus_of_the_first_node_and_one_of_the_first_two_are_groups() -> Non
     assert groups_of([a], kind="CPU") == []
 
 
-def test_gpus_exchange_up_to_a_gibibyte() -> None:
-    assert SIZES[-1] == 2**26
-    assert GPU_SIZES[-1] == 2**30
-
-
-def test_connecting_in_the_first_all_reduce_takes_no_repetitions() -> None:
+def test_connecting_in_the_first_all_reduce_takes_no_repetitions_and_gpus_send_up_to_a_gib() -> (
+    None
+):
     calls: list[int] = []
 
     def run(times: int) -> float:
         calls.append(times)
-        if len(calls) == 1:
-            return 1.0
-        return 1e-5
+        return 1.0 if len(calls) == 1 else 1e-5
 
     assert time_repeated(run) == (MOST_TIMES, 1e-5)
     assert calls[-1] == MOST_TIMES
+    assert (SIZES[-1], GPU_SIZES[-1]) == (2**26, 2**30)
+
+
+def test_a_clock_is_believed_by_the_soonest_answer() -> None:
+    # Asked at 0, 1, …; each answer takes 1 s, and the other clock is 100 s ahead.
+    ours = iter(float(second) for second in range(100))
+    there = iter(100.5 + 2 * second for second in range(100))
+    offset = ask_clock(there.__next__, clock=ours.__next__)
+    assert offset == {"clock_offset_s": 100.0, "clock_error_s": 0.5}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from rich.console import Console
 
@@ -42,29 +44,22 @@ def test_columns_say_unknown_where_nothing_is_known() -> None:
     assert rows["torch"] == ["2.13.0", ""]
 
 
+def printed(capsys: pytest.CaptureFixture[str], **fields: Any) -> str:
+    rows = {"nodes": [gpu_row()], "hosts": [host_row()], "links": [], "problems": []}
+    print_diagnosis(**{**rows, **fields}, console=Console(width=120))  # type: ignore[arg-type]
+    return capsys.readouterr().out
+
+
 def test_the_diagnosis_is_printed_with_its_problems(capsys: pytest.CaptureFixture[str]) -> None:
     silent = {"node_id": "b2", "node": "b2", "error": "no [answer]; restart it"}
     hosts = [host_row(), host_row(gpus=[IDLE_GPU], ray_gpus=1, shared_memory_bytes=None), silent]
-    print_diagnosis(
-        nodes=[gpu_row(), silent],
-        hosts=hosts,
-        links=[LINK],
-        problems=["b2: no [answer]; restart it"],
-        console=Console(width=120),
-    )
-    out = capsys.readouterr().out
+    problems = ["b2: no [answer]; restart it"]
+    out = printed(capsys, nodes=[gpu_row(), silent], hosts=hosts, links=[LINK], problems=problems)
     assert "NVIDIA H100 80GB HBM3" in out
     assert "- b2: no [answer]; restart it" in out
     assert "All-reduce of 4 ranks within gpu-1 (gloo)" in out
     assert "time = 40.0 µs + size / 1.00 GB/s" in out
-    print_diagnosis(
-        nodes=[gpu_row()],
-        hosts=[host_row()],
-        links=[],
-        problems=[],
-        console=Console(width=120),
-    )
-    assert "No problems found." in capsys.readouterr().out
+    assert "No problems found." in printed(capsys)
 
 
 def test_links_have_the_columns_of_nccl_tests() -> None:
@@ -81,9 +76,8 @@ def test_links_have_the_columns_of_nccl_tests() -> None:
 
 
 def test_hosts_say_what_is_unknown_and_name_gpus_where_there_are_any() -> None:
-    columns = host_columns(
-        [host_row(shared_memory_bytes=None, gloo_address="", clock_offset_s=-1e-6)]
-    )
+    unknown = host_row(shared_memory_bytes=None, gloo_address="", clock_offset_s=-1e-6)
+    columns = host_columns([unknown])
     assert columns["clock\nahead ms"] == ["0.0 ± 1.0"]
     assert columns["shared\nGiB"] == ["unknown"]
     assert columns["gloo\nlistens on"] == ["none"]

@@ -9,8 +9,12 @@ from dtsweep.doctor.problems import find_problems
 from tests.doctor.nodes import HERE, cpu_row, examined_gpu, gpu_row
 
 
+def problems_of(*rows: Row) -> list[str]:
+    return find_problems(rows, driver_versions=HERE)
+
+
 def test_healthy_nodes_have_no_problems() -> None:
-    assert find_problems([gpu_row(), gpu_row(node="gpu-2"), cpu_row()], driver_versions=HERE) == []
+    assert problems_of(gpu_row(), gpu_row(node="gpu-2"), cpu_row()) == []
 
 
 @pytest.mark.parametrize(
@@ -41,31 +45,29 @@ def test_healthy_nodes_have_no_problems() -> None:
     ],
 )
 def test_a_problem_names_the_node_and_the_next_step(changes: dict[str, Any], problem: str) -> None:
-    assert find_problems([gpu_row(**changes), cpu_row()], driver_versions=HERE) == [problem]
+    assert problems_of(gpu_row(**changes), cpu_row()) == [problem]
 
 
 def test_builds_and_patch_levels_may_differ_and_what_travels_with_the_job_has_no_version() -> None:
     there = {"python_version": "3.11.2", "torch_version": "2.13.1+cu126", "ray_version": "2.60.0"}
-    assert find_problems([gpu_row(versions=there)], driver_versions=HERE) == []
+    assert problems_of(gpu_row(versions=there)) == []
 
 
 def test_a_node_is_compared_with_the_fastest_of_its_kind_alone() -> None:
     half = {"fp32": compare_with_peak(0.05e12, None)}
     fast, slow = cpu_row(), cpu_row(node="cpu-2", rates=half)
-    (problem,) = find_problems([fast, slow, gpu_row()], driver_versions=HERE)
-    assert problem.startswith(
-        "cpu-2: fp32 reaches 50% of what the fastest node with this device does"
-    )
-    assert find_problems([fast, slow | {"device": "Atom"}], driver_versions=HERE) == []
-    assert find_problems([fast | {"threads": 2}, slow], driver_versions=HERE) == []
+    (problem,) = problems_of(fast, slow, gpu_row())
+    assert problem.startswith("cpu-2: fp32 reaches 50% of what the fastest node with this device")
+    assert problems_of(fast, slow | {"device": "Atom"}) == []
+    assert problems_of(fast | {"threads": 2}, slow) == []
 
 
-def test_a_node_that_gave_no_answer_is_a_problem_and_so_is_a_cluster_without_nodes() -> None:
+def test_nodes_and_gpus_without_an_answer_and_a_cluster_without_nodes_are_problems() -> None:
     silent = {"node_id": "b2", "node": "b2", "error": "no answer in 120 s; restart it"}
-    assert find_problems([silent, gpu_row()], driver_versions=HERE) == [
-        "b2: no answer in 120 s; restart it"
-    ]
-    (problem,) = find_problems([], driver_versions=HERE)
+    assert problems_of(silent, gpu_row()) == ["b2: no answer in 120 s; restart it"]
+    unexamined = "1 of 2 GPUs were not examined: no answer in 120 s"
+    assert problems_of(gpu_row(unexamined=[unexamined])) == [f"gpu-1: {unexamined}"]
+    (problem,) = problems_of()
     assert problem.startswith("no node has CPUs or GPUs: add a worker node")
 
 
@@ -77,33 +79,18 @@ def gpus_with(rates: list[float], **changes: Any) -> list[Row]:
     ]
 
 
-def test_a_gpu_below_the_median_of_its_node_is_named() -> None:
-    node = gpu_row(gpus=gpus_with([740, 742, 741, 668]))
-    (problem,) = find_problems([node], driver_versions=HERE)
+def test_a_gpu_below_the_median_of_its_model_in_its_node_is_named() -> None:
+    (problem,) = problems_of(gpu_row(gpus=gpus_with([740, 742, 741, 668])))
     assert problem.startswith("gpu-1: GPU 3: bf16 reaches 90% of the median of this node's GPUs; ")
     assert "-i 3)" in problem
-    assert (
-        find_problems([gpu_row(gpus=gpus_with([740, 742, 741, 710]))], driver_versions=HERE) == []
-    )
+    assert problems_of(gpu_row(gpus=gpus_with([740, 742, 741, 710]))) == []
+    others = gpus_with([60, 61], device="NVIDIA A10")
+    assert problems_of(gpu_row(gpus=[*gpus_with([740, 741]), *others])) == []
 
 
 def test_slow_memory_and_missing_lanes_of_a_gpu_are_named() -> None:
     gpus = gpus_with([740] * 4)
     gpus[2] |= {"moved_bytes_per_s": 2.0e12, "pcie_lanes": 4}
-    slow, narrow = find_problems([gpu_row(gpus=gpus)], driver_versions=HERE)
+    slow, narrow = problems_of(gpu_row(gpus=gpus))
     assert slow.startswith("gpu-1: GPU 2: memory reaches 69% of the median")
     assert narrow == "gpu-1: GPU 2 has 4 of 16 PCIe lanes; reseat it, or move it to another slot"
-
-
-def test_a_gpu_is_compared_with_those_of_its_model_alone() -> None:
-    others = gpus_with([60, 61], device="NVIDIA A10")
-    assert (
-        find_problems([gpu_row(gpus=[*gpus_with([740, 741]), *others])], driver_versions=HERE) == []
-    )
-
-
-def test_gpus_that_were_not_examined_are_a_problem() -> None:
-    busy = gpu_row(unexamined=["1 of 2 GPUs were not examined: no answer in 120 s"])
-    assert find_problems([busy], driver_versions=HERE) == [
-        "gpu-1: 1 of 2 GPUs were not examined: no answer in 120 s"
-    ]
