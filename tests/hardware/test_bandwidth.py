@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,13 +49,13 @@ def test_rates_are_those_of_an_operation_by_hand_and_are_measured_once(one_threa
 
 def test_launches_that_hide_what_moves_give_no_rate_and_no_other_one_is_too_fast() -> None:
     launch_s, moves, numbers = 5e-6, 3e12, (2**18, 2**22, 2**26)
-    known = (tuple(8 * count for count in numbers[1:]), (pytest.approx(moves),) * 2)
+    known: Any = (tuple(8 * count for count in numbers[1:]), (pytest.approx(moves),) * 2)
     queued = {count: max(launch_s, 8 * count / moves) for count in numbers}
     assert rates_of(queued, launch_s, is_queued=True) == known
     in_turn = {count: launch_s + 8 * count / moves for count in numbers}
     assert rates_of(in_turn, launch_s, is_queued=False) == known
     # The largest tensor has a rate whatever launching takes.
-    largest = ((8000,), (pytest.approx(8e9),))
+    largest: Any = ((8000,), (pytest.approx(8e9),))
     assert rates_of({1: 1e-6, 1000: 1e-6}, 2e-6, is_queued=False) == largest
 
 

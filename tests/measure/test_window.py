@@ -82,6 +82,8 @@ def jittery(seed: int, *, mean_s: float = 1.0, cv: float = 0.05) -> Callable[[in
 def test_a_fixed_window_has_both_its_least_steps_and_its_least_seconds() -> None:
     assert Rank(FIXED, 0.125).run() == (8, "enough")
     assert Rank(FIXED, 2.0).run() == (5, "enough")
+    # It has steps even if no time is allowed.
+    assert Rank(Measure(max_seconds=0), 0.01).run() == (5, "max_seconds")
 
 
 def test_a_window_ends_at_the_first_look_that_is_precise() -> None:
@@ -131,10 +133,6 @@ def test_a_window_is_a_multiple_of_the_sync_period_and_at_most_the_maximum(
     measure: Measure, end: tuple[int, str]
 ) -> None:
     assert Rank(measure, 0.01, period=8).run() == end
-
-
-def test_a_window_has_a_step_even_if_no_time_is_allowed() -> None:
-    assert Rank(Measure(max_seconds=0), 0.01).run() == (5, "max_seconds")
 
 
 @settings(deadline=None)

@@ -40,49 +40,52 @@ def test_a_global_batch_promises_the_part_of_a_worker() -> None:
     assert reason == "the loop loads 16 samples per worker and step; global_batch=16 promises 8"
 
 
-def counted(sizes: list[int], *, steps: int) -> Any:
-    return samples_per_step([LoaderCount(sizes=list(sizes))], steps=steps)
+def counted(batches: int, *, steps: int) -> Any:
+    return samples_per_step([LoaderCount(sizes=[8] * batches)], steps=steps)
 
 
-def test_a_smaller_last_batch_of_an_epoch_gives_a_mean() -> None:
-    count = counted([8, 8, 8, 4] * 5, steps=10)
+def test_a_smaller_last_batch_of_an_epoch_and_uneven_steps_give_a_mean_and_say_so() -> None:
+    count = samples_per_step([LoaderCount(sizes=[8, 8, 8, 4] * 5)], steps=10)
     assert (count.mean, count.usual) == (14, 16)
     assert count.reason == "batches have from 4 to 8 samples: rates are of their mean"
+    uneven = str(counted(65, steps=30).reason)
+    assert uneven.startswith("65 batches in 30 steps are not a whole number")
 
 
-def test_batches_that_were_loaded_ahead_count_for_no_step() -> None:
-    assert counted([8] * 42, steps=20).mean == 16
-    # Such as an epoch of 9 batches, with 4 in a step and 1 in its last.
-    uneven = counted([8] * 63, steps=21)
-    assert uneven.mean == 24
-    uneven = counted([8] * 65, steps=30)
-    assert uneven.mean == pytest.approx(8 * 65 / 30)
-    assert str(uneven.reason).startswith("65 batches in 30 steps are not a whole number")
+@pytest.mark.parametrize(
+    ("batches", "steps", "mean"),
+    [
+        (42, 20, 16),
+        # Such as an epoch of 9 batches, with 4 in a step and 1 in its last.
+        (63, 21, 24),
+        (65, 30, pytest.approx(8 * 65 / 30)),
+        # Few steps do not tell batches that were loaded ahead.
+        (2, 1, 16),
+        (3, 2, None),
+        (1, 2, None),
+    ],
+)
+def test_batches_that_were_loaded_ahead_count_for_no_step(
+    batches: int, steps: int, mean: object
+) -> None:
+    assert counted(batches, steps=steps).mean == mean
 
 
-def test_few_steps_do_not_tell_batches_that_were_loaded_ahead() -> None:
-    assert counted([8, 8], steps=1).mean == 16
-    assert counted([8, 8, 8], steps=2).mean is None
-    assert counted([8], steps=2).mean is None
+@pytest.mark.parametrize(("epochs", "usual"), [([4, 4, 1] * 7, 32), ([3, 2, 1] * 5, 16)])
+def test_the_usual_step_has_as_many_batches_as_most(epochs: list[int], usual: int) -> None:
+    ends = np.cumsum(epochs).tolist()
+    loader = LoaderCount(sizes=[8] * ends[-1], ends=ends)
+    assert samples_per_step([loader], steps=len(epochs)).usual == usual
 
 
-def test_the_usual_step_has_as_many_batches_as_most() -> None:
-    ends = np.cumsum([4, 4, 1] * 7).tolist()
-    short_epochs = LoaderCount(sizes=[8] * ends[-1], ends=ends)
-    assert samples_per_step([short_epochs], steps=21).usual == 32
-    ends = np.cumsum([3, 2, 1] * 5).tolist()
-    runs_ahead = LoaderCount(sizes=[8] * ends[-1], ends=ends)
-    assert samples_per_step([runs_ahead], steps=15).usual == 16
-
-
-def of_ranks(*counts: float | None) -> list[Measured]:
+def of_ranks(*counts: float | None, **fields: object) -> list[Measured]:
+    names = "samples_reason gradients_agree parameters_agree model_parallel usual_samples"
     ranks = []
     for count in counts:
         rank = object.__new__(Measured)
-        names = ("samples_reason", "gradients_agree", "parameters_agree", "model_parallel")
-        for name in (*names, "usual_samples"):
-            object.__setattr__(rank, name, None)
-        object.__setattr__(rank, "samples_per_step", count)
+        values = dict.fromkeys(names.split()) | {"samples_per_step": count} | fields
+        for name, value in values.items():
+            object.__setattr__(rank, name, value)
         ranks.append(rank)
     return ranks
 
@@ -98,8 +101,7 @@ def test_rates_are_those_of_all_counted_samples() -> None:
 def test_the_latency_of_local_updates_is_the_mean_step() -> None:
     row = {"step_mean_s": 3.0, "step_p50_s": 1.0}
     for semantics, latency_s in (("local", 3.0), ("exact", 1.0)):
-        ranks = of_ranks(4.0, 4.0)
-        object.__setattr__(ranks[0], "semantics", semantics)
+        ranks = of_ranks(4.0, 4.0, semantics=semantics)
         assert counted_columns(ranks, row)["latency_s"] == latency_s
 
 
@@ -113,9 +115,7 @@ def test_equal_counts_are_those_of_the_point_and_unknown_ones_have_no_rate() -> 
 
 
 def test_workers_that_share_a_model_count_once() -> None:
-    ranks = of_ranks(8.0, 8.0, 8.0, 8.0)
-    for rank in ranks:
-        object.__setattr__(rank, "model_parallel", 2)
+    ranks = of_ranks(8.0, 8.0, 8.0, 8.0, model_parallel=2)
     columns = counted_columns(ranks, {"samples_per_s": 32.0, "energy_j_per_sample": 1.0})
     assert (columns["model_parallel"], columns["global_batch"]) == (2, 16)
     assert (columns["samples_per_s"], columns["energy_j_per_sample"]) == (16, 2)
@@ -124,9 +124,7 @@ def test_workers_that_share_a_model_count_once() -> None:
 
 
 def test_the_global_batch_is_that_of_usual_steps_where_an_epoch_ends_with_a_smaller_one() -> None:
-    ranks = of_ranks(45.2, 45.2)
-    for rank in ranks:
-        object.__setattr__(rank, "usual_samples", 48)
+    ranks = of_ranks(45.2, 45.2, usual_samples=48)
     columns = counted_columns(ranks, {"samples_per_s": 2.0})
     assert columns["global_batch"] == 96
     assert columns["samples_per_s"] == pytest.approx(90.4)
