@@ -159,9 +159,7 @@ def test_updates_in_a_known_order_are_sgd_with_gradients_of_earlier_weights(
         assert apart <= 1e-12 * way
 
 
-def test_staleness_counts_the_updates_of_others_between_pass_and_update(
-    outcomes: Outcomes,
-) -> None:
+def test_staleness_counts_the_updates_of_others_between_pass_and_update(outcomes: Outcomes) -> None:
     assert outcomes[0]["by_turns"]["staleness"] == [LATE_STEPS] * 2
     # Rank 0's update comes before the first pass of rank 1's next turn.
     assert outcomes[1]["by_turns"]["staleness"] == [0] * (2 * LATE_STEPS)
@@ -240,10 +238,7 @@ def test_an_optimizer_that_replaces_parameters_is_refused() -> None:
 def test_shared_parameters_keep_type_and_strides() -> None:
     kernels = nn.Conv2d(3, 4, 3)
     kernels.weight.data = kernels.weight.data.contiguous(memory_format=torch.channels_last)
-    model = nn.Sequential(
-        kernels,
-        nn.Linear(3, 5).to(torch.bfloat16),
-    )
+    model = nn.Sequential(kernels, nn.Linear(3, 5).to(torch.bfloat16))
     model.register_parameter("complex", nn.Parameter(torch.ones(3, dtype=torch.complex64)))
     model.register_parameter("empty", nn.Parameter(torch.empty(0, 3)))
     before = {name: (p.clone(), p.stride()) for name, p in model.named_parameters()}

@@ -268,12 +268,7 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[
     monkeypatch.setattr("ray.get", lambda answers, timeout=None: answers)
 
     def train(
-        model: nn.Module,
-        *,
-        shards: int,
-        make: Any,
-        staleness: int | None = 0,
-        **fields: Any,
+        model: nn.Module, *, shards: int, make: Any, staleness: int | None = 0, **fields: Any
     ) -> list[torch.Tensor]:
         job = Job(
             point=point(1, staleness, shards=shards, **fields),

@@ -91,11 +91,7 @@ def test_a_gpus_slow_rank_spins_before_backward_for_the_pass_before(
     gpu = Gpu()
     # Asked for, the device says twice its clock rate: the first wait corrects that.
     times = CudaPassTime(
-        torch.device("cuda", 0),
-        factor=2,
-        make_event=gpu.event,
-        spin=gpu.spin,
-        cycles_per_s=2e9,
+        torch.device("cuda", 0), factor=2, make_event=gpu.event, spin=gpu.spin, cycles_per_s=2e9
     )
     ends = []
     for _ in range(4):

@@ -230,11 +230,7 @@ class Returns(Line):
         ("float", 2, "a float; {}: leave .item() and float() out"),
         ("nothing", 1, "None; {}: return that alone"),
         ("pair", 2, "a tuple; {}: return that alone"),
-        (
-            "detached",
-            1,
-            "a tensor without a gradient; {}: leave .detach() and torch.no_grad() out",
-        ),
+        ("detached", 1, "a tensor without a gradient; {}: leave .detach() and torch.no_grad() out"),
     ],
 )
 def test_a_loss_that_is_no_scalar_tensor_is_named_with_its_line_and_the_way_out(

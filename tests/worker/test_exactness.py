@@ -306,10 +306,7 @@ HONEST: dict[str, tuple[Subject, dict[str, Any]]] = {
         {"accumulation": 2},
     ),
     # In blocks, where shards carry it.
-    "experts": (
-        Subject(lambda: Stack("experts"), ddp_options=LIBERAL, optimizer=plain_sgd),
-        {},
-    ),
+    "experts": (Subject(lambda: Stack("experts"), ddp_options=LIBERAL, optimizer=plain_sgd), {}),
     "three calls with buffers": (Subject(Shifted, thrice), {}),
     "running mean": (Subject(Follows, twice, may_be_unchecked=True), {}),
     "head alone": (Subject(Stack, optimizer=head_sgd), {"clip_norm": 0.01}),

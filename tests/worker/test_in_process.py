@@ -106,10 +106,7 @@ def test_a_start_that_fails_half_way_leaves_nothing_behind() -> None:
     environment = dict(os.environ)
     variables = {"DTSWEEP_TEST": "its own", "NCCL_ALGO": "Ring"}
     resources = Resources(environment=variables, gpus_per_worker=1)
-    with (
-        pytest.raises(SweepError, match="GPU"),
-        only_rank(replace(SWEEP, resources=resources)),
-    ):
+    with pytest.raises(SweepError, match="GPU"), only_rank(replace(SWEEP, resources=resources)):
         pass
     assert dict(os.environ) == environment
     assert not distributed.is_initialized()

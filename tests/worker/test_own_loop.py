@@ -160,8 +160,7 @@ def sleep_as_rank(_: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loop", "words"),
-    [(by_hand, "by hand"), (wait_for_ranks, "torch.multiprocessing.spawn")],
+    ("loop", "words"), [(by_hand, "by hand"), (wait_for_ranks, "torch.multiprocessing.spawn")]
 )
 def test_a_loop_that_trains_without_steps_is_ended_with_what_was_seen(
     loop: Callable[[], object], words: str, monkeypatch: pytest.MonkeyPatch

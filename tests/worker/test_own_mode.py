@@ -407,9 +407,7 @@ def test_a_step_of_the_workload_is_not_checked_and_says_so(trials: Trials) -> No
     assert row["unchecked_reason"].startswith("train_step of the workload")
 
 
-def test_a_period_of_the_workload_is_measured_from_one_exchange_to_the_next(
-    trials: Trials,
-) -> None:
+def test_a_period_of_the_workload_is_measured_from_one_exchange_to_the_next(trials: Trials) -> None:
     row = trials.row("local")
     assert (row["status"], row["reason"]) == ("ok", None)
     assert row["parameters_agree"] is True
@@ -552,10 +550,7 @@ def test_points_that_an_own_mode_can_not_train_have_a_reason(point: Point, reaso
     [
         ({"own_mode": None}, "Declared.own_mode is None"),
         ({"own_mode": None, "own_mod": EXACT}, "did you call it 'own_mod'?"),
-        (
-            {"own_mode": lambda _: EXACT},
-            "Declared.own_mode is a method; put @property above it",
-        ),
+        ({"own_mode": lambda _: EXACT}, "Declared.own_mode is a method; put @property above it"),
         (
             {"own_mode": property(lambda workload: workload.parallel)},
             "Declared.own_mode fails: AttributeError: 'Declared' object has no",

@@ -49,10 +49,7 @@ def test_what_the_user_replaces_or_adds_is_as_before() -> None:
     restored, remaining = patches.restore()
     assert nn.Linear.forward is forward
     assert not hasattr(torch.Tensor, "added")
-    assert sorted(restored) == [
-        "torch.Tensor.added",
-        "torch.nn.modules.linear.Linear.forward",
-    ]
+    assert sorted(restored) == ["torch.Tensor.added", "torch.nn.modules.linear.Linear.forward"]
     assert remaining == []
 
 

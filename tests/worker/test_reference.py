@@ -421,9 +421,7 @@ def test_a_mode_in_shards_need_not_declare_what_agrees(trials: Trials) -> None:
     assert "each worker has a share of every gradient alone" in row["gradients_reason"]
 
 
-def test_gradients_that_were_not_exchanged_are_far_from_those_of_one_worker(
-    trials: Trials,
-) -> None:
+def test_gradients_that_were_not_exchanged_are_far_from_those_of_one_worker(trials: Trials) -> None:
     row = trials.row("goes round")
     assert 0.1 < row["gradient_error"] < 2
     assert row["status"] == "wrong_gradient"

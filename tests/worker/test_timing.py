@@ -191,10 +191,7 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
         steps(6, max_seconds=60),
         {"workload": Line(compiles=9), "sync": "local_sgd", "sync_period": 2},
     ),
-    "no room": (
-        steps(8, max_seconds=60),
-        {"sync": "fsdp", "workload": Line(has_no_room=True)},
-    ),
+    "no room": (steps(8, max_seconds=60), {"sync": "fsdp", "workload": Line(has_no_room=True)}),
     "late": (steps(64, exchange="off"), {"workload": Line(late_s=1.0)}),
 }
 
@@ -340,9 +337,7 @@ def test_one_turn_of_steps_without_the_exchange_follows_a_window_for_a_quarter_o
     assert row["comm_share"] == pytest.approx(row["exchange_share"] + row["wait_share"])
 
 
-def test_without_steps_for_the_exchange_the_row_says_that_nobody_asked(
-    trials: Trials,
-) -> None:
+def test_without_steps_for_the_exchange_the_row_says_that_nobody_asked(trials: Trials) -> None:
     ranks, row = trials.measured("off"), trials.row("off")
     assert set(ranks[0].steps["part"]) == {"warmup", "window"}
     assert (row["comm_method"], row["comm_share"]) == (None, None)
@@ -428,9 +423,7 @@ def test_a_step_without_the_exchange_is_not_tried_where_one_rank_has_no_room_for
     assert row["bytes_sent_per_step"] > 0
 
 
-def test_what_is_compiled_in_a_window_on_one_rank_makes_it_warm_up_on_all(
-    trials: Trials,
-) -> None:
+def test_what_is_compiled_in_a_window_on_one_rank_makes_it_warm_up_on_all(trials: Trials) -> None:
     ranks, row = trials.measured("compiles once"), trials.row("compiles once")
     for rank in ranks:
         assert rank.steps["part"].tolist() == ["warmup"] * (2 + 6 + 2) + ["window"] * 6
@@ -440,16 +433,12 @@ def test_what_is_compiled_in_a_window_on_one_rank_makes_it_warm_up_on_all(
     assert row["warmup_steps"] == 10
 
 
-def test_what_compiles_again_and_again_is_measured_in_the_third_window(
-    trials: Trials,
-) -> None:
+def test_what_compiles_again_and_again_is_measured_in_the_third_window(trials: Trials) -> None:
     ranks = trials.measured("compiles always")
     assert ranks[0].steps["part"].tolist() == ["warmup"] * (2 + 6 + 2 + 6 + 2) + ["window"] * 6
 
 
-def test_telemetry_is_of_the_window_alone_though_a_rank_comes_late_to_it(
-    trials: Trials,
-) -> None:
+def test_telemetry_is_of_the_window_alone_though_a_rank_comes_late_to_it(trials: Trials) -> None:
     ranks = trials.measured("late")
     for rank in ranks:
         metered_s = rank.telemetry["energy_j"] / 1000
