@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,11 +63,10 @@ def batches(data: TensorDataset = DATA, *, is_distributed: bool = True) -> Itera
     """Batches of this rank without end, with a loader as people write it."""
     sampler = DistributedSampler(data) if is_distributed else None
     loader = DataLoader(data, batch_size=4, sampler=sampler)
-    while True:
-        for (batch,) in loader:
-            time.sleep(0.002)
-            CALLS.append(collectives())
-            yield batch
+    for (batch,) in itertools.chain.from_iterable(itertools.repeat(loader)):
+        time.sleep(0.002)
+        CALLS.append(collectives())
+        yield batch
 
 
 def model_of_layers() -> nn.Module:
@@ -116,11 +115,10 @@ def accumulating() -> None:
     model = wrapped()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for number, batch in enumerate(batches()):
-        if number % 3 < 2:
-            with model.no_sync():
-                model(batch).square().mean().backward()
-        else:
+        is_last = number % 3 == 2
+        with nullcontext() if is_last else model.no_sync():
             model(batch).square().mean().backward()
+        if is_last:
             optimizer.step()
             optimizer.zero_grad()
 
@@ -274,26 +272,29 @@ def measure_on(rank: int, folder: Path) -> None:
         distributed.init_process_group(
             "gloo", init_method=f"file://{folder}/{case}", rank=rank, world_size=2
         )
-        job = task(**SETTINGS.get(case, {}))
-        job = replace(job, is_profiled=case == "profile")
+        job = replace(task(**SETTINGS.get(case, {})), is_profiled=case == "profile")
         CALLS.clear()
         sent[case] = OwnLoop(job, context, group).run(loop)
         calls[case] = [*CALLS, collectives()]
         distributed.destroy_process_group()
     assert DistributedDataParallel.forward is forward
-    (folder / f"{rank}.sent").write_bytes(pickle.dumps((sent, calls)))
+    torch.save((sent, calls), folder / f"{rank}.pt")
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What each rank measured, and its collectives before each batch, by the loop's name."""
+    """What each rank measured, and its collectives before each batch."""
     folder = tmp_path_factory.mktemp("own")
     spawn(measure_on, args=(folder,), nprocs=2)
-    return [pickle.loads((folder / f"{rank}.sent").read_bytes()) for rank in range(2)]
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+Sent = list[dict[str, Measured]]
+"""What each rank measured, by the loop's name."""
 
 
 @pytest.fixture
-def sent(ran: list[Any]) -> list[dict[str, Measured]]:
+def sent(ran: list[Any]) -> Sent:
     return [measured for measured, _ in ran]
 
 
@@ -328,32 +329,29 @@ def row_of(ranks: list[Measured]) -> dict[str, Any]:
     ],
 )
 def test_semantics_are_what_gradients_and_parameters_show(
-    sent: list[dict[str, Measured]],
-    case: str,
-    semantics: str,
-    gradients_agree: bool | None,
-    reason: str | None,
+    sent: Sent, case: str, semantics: str, gradients_agree: bool | None, reason: str | None
 ) -> None:
     for of_rank in sent:
         measured = of_rank[case]
         assert (measured.semantics, measured.gradients_agree) == (semantics, gradients_agree)
-        if reason is None:
-            assert measured.gradients_reason is None
-        else:
-            assert reason in str(measured.gradients_reason)
+        assert (measured.gradients_reason is None) == (reason is None)
+        assert (reason or "") in str(measured.gradients_reason)
 
 
-def test_ranks_that_load_the_same_batches_share_a_model_or_are_flagged(
-    sent: list[dict[str, Measured]],
-) -> None:
-    for case, size, flags in (
+@pytest.mark.parametrize(
+    ("case", "size", "flags"),
+    [
         ("ddp", 1, []),
         ("ddp_of_same_batches", 1, ["same_batches"]),
         ("in_tensor_parallel", 2, []),
         ("sharded", 1, []),
-    ):
-        for of_rank in sent:
-            assert (of_rank[case].model_parallel, of_rank[case].flags) == (size, flags), case
+    ],
+)
+def test_ranks_that_load_the_same_batches_share_a_model_or_are_flagged(
+    sent: Sent, case: str, size: int, flags: list[str]
+) -> None:
+    for of_rank in sent:
+        assert (of_rank[case].model_parallel, of_rank[case].flags) == (size, flags)
 
 
 def rank_of(batches: str | None, *, data_ranks: list[int] | None = None, part: str = "") -> Any:
@@ -409,25 +407,23 @@ def test_a_layer_that_megatron_has_divided_is_a_part(
     assert (part_of(weight, rank=3), part_of(bias, rank=3)) == (part, "")
 
 
-def test_equal_batches_under_a_known_wrapper_are_no_parts_of_a_model() -> None:
-    ranks = [seen_on("a", gradients=(1.0 + rank, 1.0), data_ranks=[0, 1]) for rank in range(2)]
-    verdict = Judge(may_go_on=False)(ranks)
-    assert "gradients of 1 of 2 parameters differ" in verdict["gradients_reason"]
-    assert verdict["ranks_per_model"] == [1, 1]
-
-
 @pytest.mark.parametrize("last", [1.0, 2.0])
-@pytest.mark.parametrize(("batches", "is_shared"), [("aa", True), ("aabb", True), ("abcd", False)])
+@pytest.mark.parametrize(
+    ("batches", "data_ranks", "is_shared"),
+    [("aa", None, True), ("aabb", None, True), ("abcd", None, False), ("aa", [0, 1], False)],
+)
 def test_ranks_of_equal_batches_and_other_gradients_may_have_parts_of_a_model(
-    batches: str, is_shared: bool, last: float
+    batches: str, data_ranks: list[int] | None, is_shared: bool, last: float
 ) -> None:
-    # Megatron's layers are divided without a trace in their parameters.
+    # Megatron's layers are divided without a trace in their parameters; a known wrapper tells.
     ranks = [
-        seen_on(loaded, gradients=(1.0 + rank, last**rank)) for rank, loaded in enumerate(batches)
+        seen_on(loaded, gradients=(1.0 + rank, last**rank), data_ranks=data_ranks)
+        for rank, loaded in enumerate(batches)
     ]
     verdict = Judge(may_go_on=False)(ranks)
     assert (verdict["gradients_reason"] == OTHER_PARTS) == is_shared
     assert (verdict["ranks_per_model"] == [None] * len(ranks)) == is_shared
+    assert is_shared or "parameters differ" in verdict["gradients_reason"]
 
 
 @pytest.mark.parametrize(
@@ -440,7 +436,7 @@ def test_ranks_of_equal_batches_and_other_gradients_may_have_parts_of_a_model(
     ],
 )
 def test_facts_are_read_off_the_loops_objects(
-    sent: list[dict[str, Measured]], case: str, wrapper: str, precision: str, rate: float
+    sent: Sent, case: str, wrapper: str, precision: str, rate: float
 ) -> None:
     measured = sent[0][case]
     assert (measured.loop_wrapper, measured.loop_precision) == (wrapper, precision)
@@ -452,28 +448,24 @@ def test_facts_are_read_off_the_loops_objects(
 
 
 @pytest.mark.parametrize("case", ["ddp", "accumulating", "adversarial", "sharded", "precise"])
-def test_steps_without_the_exchange_follow_the_window(
-    sent: list[dict[str, Measured]], case: str
+def test_steps_without_the_exchange_follow_the_window_and_call_no_collective(
+    ran: list[Any], case: str
 ) -> None:
-    counts = [len(of_rank[case].of_part("step_s", "no_exchange")) for of_rank in sent]
-    assert counts[0] == counts[1] > 0
-    row = row_of([of_rank[case] for of_rank in sent])
-    assert row["comm_method"] == "difference"
-    assert row["comm_reason"] is None
+    ranks = [measured[case] for measured, _ in ran]
+    silent, other = (len(rank.of_part("step_s", "no_exchange")) for rank in ranks)
+    assert silent == other > 0
+    row = row_of(ranks)
+    assert (row["comm_method"], row["comm_reason"]) == ("difference", None)
     # On a busy machine a few short steps without it may take longer.
     assert row["exchange_share"] < 1
     assert row["exchange_share_low"] < row["exchange_share"] < row["exchange_share_high"]
-
-
-@pytest.mark.parametrize("case", ["ddp", "accumulating", "adversarial", "sharded"])
-def test_steps_without_the_exchange_call_no_collective(ran: list[Any], case: str) -> None:
-    for measured, calls in ran:
-        silent = len(measured[case].of_part("step_s", "no_exchange"))
-        per_step = {"accumulating": 3}.get(case, 1)
-        begun = np.diff(calls[case][::per_step])
-        assert begun[-silent:].tolist() == [0] * silent
-        # The first ones set the model up, and one more leads the turn: it still gathers shards.
-        assert (begun[3 : -silent - 2] > 0).all()
+    for _, calls in ran:
+        begun = np.diff(calls[case][:: 3 if case == "accumulating" else 1])
+        # Rounds have steps of both kinds in turns.
+        if case != "precise":
+            assert begun[-silent:].tolist() == [0] * silent
+            # The first ones set the model up, and one more leads the turn: it still gathers shards.
+            assert (begun[3 : -silent - 2] > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -485,24 +477,20 @@ def test_steps_without_the_exchange_call_no_collective(ran: list[Any], case: str
         ("zero1", "not possible with ZeroRedundancyOptimizer"),
     ],
 )
-def test_a_share_that_is_unknown_has_a_reason(
-    sent: list[dict[str, Measured]], case: str, reason: str
-) -> None:
+def test_a_share_that_is_unknown_has_a_reason(sent: Sent, case: str, reason: str) -> None:
     row = row_of([of_rank[case] for of_rank in sent])
     assert row["exchange_share"] is None
     assert reason in row["comm_reason"]
 
 
 @pytest.mark.parametrize("case", ["precise", "precise sharded"])
-def test_turns_have_steps_of_both_kinds(sent: list[dict[str, Measured]], case: str) -> None:
+def test_turns_have_steps_of_both_kinds(sent: Sent, case: str) -> None:
     measured = sent[0][case]
     counts = [len(measured.of_part("step_s", part)) for part in ("exchange", "no_exchange")]
     assert counts[0] == counts[1] >= 4
 
 
-def test_two_ranks_end_at_the_same_step_also_where_their_loop_ends(
-    sent: list[dict[str, Measured]],
-) -> None:
+def test_two_ranks_end_at_the_same_step_also_where_their_loop_ends(sent: Sent) -> None:
     for case, first in sent[0].items():
         second = sent[1][case]
         assert (first.window_steps, first.stop_reason) == (second.window_steps, second.stop_reason)
@@ -514,20 +502,16 @@ def test_two_ranks_end_at_the_same_step_also_where_their_loop_ends(
     assert ended.exchange_reason == ENDED
 
 
-def test_a_step_after_the_window_that_fails_does_not_cost_the_trial(
-    sent: list[dict[str, Measured]],
-) -> None:
-    for of_rank in sent:
-        measured = of_rank["failing"]
+def test_a_step_after_the_window_that_fails_does_not_cost_the_trial(sent: Sent) -> None:
+    for measured in (of_rank["failing"] for of_rank in sent):
         assert measured.window_steps >= STEPS
         assert "mine" in str(measured.exchange_reason) or "rank 1" in str(measured.exchange_reason)
         assert not len(measured.of_part("step_s", "no_exchange"))
     assert sent[0]["failing"].semantics == "exact"
 
 
-def test_a_profile_follows_all_that_is_timed(sent: list[dict[str, Measured]]) -> None:
-    for of_rank in sent:
-        measured = of_rank["profile"]
+def test_a_profile_follows_all_that_is_timed(sent: Sent) -> None:
+    for measured in (of_rank["profile"] for of_rank in sent):
         assert measured.no_profile is None
         assert measured.profile is not None
         assert len(measured.profile.trace) > 1000
@@ -570,14 +554,17 @@ def autocast(model: nn.Module, batch: torch.Tensor) -> None:
 
 
 def test_the_precision_is_that_of_autocast_or_of_the_parameters() -> None:
-    assert facts_of(autocast, model_of_layers())["loop_precision"] == "bf16"
     inside = model_of_layers()
     inside.forward = torch.autocast("cpu", dtype=torch.bfloat16)(inside.forward)  # type: ignore[method-assign]  # as Accelerate does
-    assert facts_of(called, inside)["loop_precision"] == "bf16"
     pure = model_of_layers().bfloat16()
-    assert facts_of(lambda model, batch: model(batch.bfloat16()), pure)["loop_precision"] == "bf16"
-    usual = facts_of(called, model_of_layers())
-    assert (usual["loop_precision"], usual["loop_wrapper"]) == ("fp32", "none")
+    for step, model, precision in (
+        (autocast, model_of_layers(), "bf16"),
+        (called, inside, "bf16"),
+        (lambda model, batch: model(batch.bfloat16()), pure, "bf16"),
+        (called, model_of_layers(), "fp32"),
+    ):
+        facts = facts_of(step, model)
+        assert (facts["loop_precision"], facts["loop_wrapper"]) == (precision, "none")
 
 
 def test_a_model_has_one_digest_whether_its_parts_are_called_or_the_whole() -> None:
@@ -593,11 +580,8 @@ def test_a_model_has_one_digest_whether_its_parts_are_called_or_the_whole() -> N
     assert None not in digests
     other = nn.Sequential(nn.Linear(4, 3))
     assert facts_of(called, other)["model_digest"] not in digests
-
-
-def test_parameters_count_those_that_the_optimizer_does_not_have() -> None:
-    model = model_of_layers()
-    assert facts_of(called, model, model[2])["parameters"] == 49  # type: ignore[index]  # a Sequential
+    # Also of parameters that the optimizer does not have.
+    assert facts_of(called, whole, parts[2])["parameters"] == 49
 
 
 def test_what_is_not_seen_is_unknown_with_the_reason() -> None:
@@ -631,12 +615,11 @@ def test_what_is_not_seen_is_unknown_with_the_reason() -> None:
 def test_equal_gradients_are_exact_unless_parameters_or_batches_tell_otherwise(
     rank_1: float, collectives: int | None, batches: Sequence[str | None], semantics: str
 ) -> None:
-    ranks = []
-    for value, digest in zip((2.0, rank_1), batches, strict=True):
-        own = [(value, value, 1.0)]
-        ranks.append(
-            seen_on(digest, gradients=[1.0], collectives=collectives, before=own, after=own)
-        )
+    parameters = [[(value, value, 1.0)] for value in (2.0, rank_1)]
+    ranks = [
+        seen_on(digest, gradients=[1.0], collectives=collectives, before=own, after=own)
+        for own, digest in zip(parameters, batches, strict=True)
+    ]
     assert Judge()(ranks)["semantics"] == semantics
 
 
