@@ -23,7 +23,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sync.chain import Chain, Update
 from dtsweep.sync.pushes import Pushes
 from dtsweep.sync.server_shard import Shard
-from tests.sync.test_parameter_server import turns
+from tests.sync.test_parameter_server import in_a_loop, turns
 
 Vector = NDArray[np.float64]
 
@@ -78,27 +78,20 @@ class Process:
     async def _deliver(
         self, name: str, given: Sequence[Any], named: dict[str, Any], *, sender: Process | None
     ) -> Any:
-        is_broken = self.random.random() < self.unavailable
-        late = int(self.random.integers(400)) if is_broken else 0
-        handled = asyncio.create_task(
-            self._handle(name, given, named, sender=sender, late=late), context=Context()
-        )
-        if is_broken:
+        async def later(most: int) -> Any:
+            await turns(int(self.random.integers(most)))
+            return await self._handle(name, given, named, sender=sender)
+
+        if self.random.random() < self.unavailable:
+            handled = asyncio.create_task(later(400), context=Context())
             handled.add_done_callback(lambda task: task.cancelled() or task.exception())
             await self._turns()
             raise ActorUnavailableError("lost", None)
-        return await handled
+        return await asyncio.create_task(later(1), context=Context())
 
     async def _handle(
-        self,
-        name: str,
-        given: Sequence[Any],
-        named: dict[str, Any],
-        *,
-        sender: Process | None,
-        late: int,
+        self, name: str, given: Sequence[Any], named: dict[str, Any], *, sender: Process | None
     ) -> Any:
-        await turns(late)
         await self._turns()
         self._check()
         if sender is not None and sender.is_dead and self.random.random() < 0.5:
@@ -307,44 +300,35 @@ async def replica_of(of: Point) -> Process:
     return one
 
 
-def test_a_new_head_takes_no_update_that_the_old_one_had_sent() -> None:
+@in_a_loop
+async def test_a_new_head_takes_no_update_that_the_old_one_had_sent() -> None:
     gradients = [np.full(SIZE, 1.0 + rank) for rank in range(2)]
-
-    async def test() -> None:
-        of = point(staleness=None)
-        one = await replica_of(of)
-        await one.shard.exchange(1, gradients[1], 0, pulls=False, number=1)
-        # The old head had worker 0's push first, and worker 1's has come to both.
-        for version, rank in ((1, 0), (2, 1)):
-            sent = gradients[rank] / WORKERS
-            pushes = {rank: (1, 0)}
-            update = Update(version=version, gradient=sent, pushes=pushes, squared_norm=None)
-            await one.shard.apply(update)
-        await one.shard.exchange(0, gradients[0], 0, pulls=False, number=1)
-        assert np.array_equal(one.seen, [gradients[1] / WORKERS, gradients[0] / WORKERS])
-
-    asyncio.run(test())
-
-
-def test_a_late_copy_of_a_push_before_the_reset_takes_no_number_of_a_new_one() -> None:
-    async def test() -> None:
-        one = await replica_of(point(staleness=None))
-        await one.shard.exchange(0, np.ones(SIZE), 0, pulls=False, number=8)
-        for number in range(1, 9):
-            await one.shard.exchange(0, np.full(SIZE, float(number)), 0, pulls=False, number=number)
-        assert [round(gradient[0] * WORKERS) for gradient in one.seen] == [*range(1, 9)]
-
-    asyncio.run(test())
-
-
-def test_a_replica_answers_with_the_norm_that_its_head_had() -> None:
-    async def test() -> None:
-        one = await replica_of(point(staleness=0, clip_norm=1.0))
-        update = Update(version=1, gradient=np.ones(SIZE), pushes={}, squared_norm=2.5)
+    one = await replica_of(point(staleness=None))
+    await one.shard.exchange(1, gradients[1], 0, pulls=False, number=1)
+    # The old head had worker 0's push first, and worker 1's has come to both.
+    for version, rank in ((1, 0), (2, 1)):
+        sent = gradients[rank] / WORKERS
+        update = Update(version=version, gradient=sent, pushes={rank: (1, 0)}, squared_norm=None)
         await one.shard.apply(update)
-        assert await asyncio.wait_for(one.shard.squared_norm(1), 60) == 2.5
+    await one.shard.exchange(0, gradients[0], 0, pulls=False, number=1)
+    assert np.array_equal(one.seen, [gradients[1] / WORKERS, gradients[0] / WORKERS])
 
-    asyncio.run(test())
+
+@in_a_loop
+async def test_a_late_copy_of_a_push_before_the_reset_takes_no_number_of_a_new_one() -> None:
+    one = await replica_of(point(staleness=None))
+    await one.shard.exchange(0, np.ones(SIZE), 0, pulls=False, number=8)
+    for number in range(1, 9):
+        await one.shard.exchange(0, np.full(SIZE, float(number)), 0, pulls=False, number=number)
+    assert [round(gradient[0] * WORKERS) for gradient in one.seen] == [*range(1, 9)]
+
+
+@in_a_loop
+async def test_a_replica_answers_with_the_norm_that_its_head_had() -> None:
+    one = await replica_of(point(staleness=0, clip_norm=1.0))
+    update = Update(version=1, gradient=np.ones(SIZE), pushes={}, squared_norm=2.5)
+    await one.shard.apply(update)
+    assert await asyncio.wait_for(one.shard.squared_norm(1), 60) == 2.5
 
 
 def test_payloads_that_depend_on_their_number_are_read_by_a_new_head() -> None:

@@ -22,6 +22,7 @@ from dtsweep.sync.mode import Job
 from dtsweep.sync.parameter_server import ParameterServer, deal
 from dtsweep.sync.server_shard import Flat, Shard
 from tests.ranks import alone
+from tests.sharded import Descent
 
 SIZE = 4
 LEARNING_RATE = 0.1
@@ -50,44 +51,43 @@ async def turns(count: int = 50) -> None:
         await asyncio.sleep(0)
 
 
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), timeout=60))
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine: it runs in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(**given: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(**given), timeout=60))
+
+    return run
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_without_staleness_there_is_one_update_a_clock_on_the_mean_gradient(workers: int) -> None:
+@in_a_loop
+async def test_without_staleness_there_is_one_update_a_clock_on_the_mean_gradient(
+    workers: int,
+) -> None:
     random = np.random.default_rng(0)
     gradients = random.normal(size=(5, workers, SIZE)).astype(np.float32)
-
-    async def test() -> None:
-        shard = await shard_of(workers=workers, staleness=0)
-        for clock, pushed in enumerate(gradients):
-            answers = await asyncio.gather(
-                *(shard.exchange(rank, pushed[rank], clock) for rank in range(workers))
-            )
-            assert [version for _, version, _ in answers] == [clock + 1] * workers
-            assert [late for _, _, late in answers] == [0] * workers
-        expected = 1 - LEARNING_RATE * gradients.mean(axis=1).sum(axis=0)
-        for values, _, _ in answers:
-            assert np.allclose(values, expected, rtol=0, atol=1e-6)
-
-    run(test)
+    shard = await shard_of(workers=workers, staleness=0)
+    for clock, pushed in enumerate(gradients):
+        answers = await asyncio.gather(
+            *(shard.exchange(rank, pushed[rank], clock) for rank in range(workers))
+        )
+        assert [answer[1:] for answer in answers] == [(clock + 1, 0)] * workers
+    expected = 1 - LEARNING_RATE * gradients.mean(axis=1).sum(axis=0)
+    for values, _, _ in answers:
+        assert np.allclose(values, expected, rtol=0, atol=1e-6)
 
 
-def test_without_staleness_the_order_in_which_workers_come_changes_no_bit() -> None:
+@in_a_loop
+async def test_without_staleness_the_order_in_which_workers_come_changes_no_bit() -> None:
     # In float32 1e8 + 1 is 1e8: added up in this order they make 1, in other orders 0 or 2.
     gradients = [flat(1e8), flat(1.0), flat(-1e8), flat(1.0)]
-    results: list[Flat] = []
-
-    async def test(order: tuple[int, ...]) -> None:
-        shard = await shard_of(workers=4, staleness=0)
-        (values, _, _), *_ = await asyncio.gather(
-            *(shard.exchange(rank, gradients[rank], 0) for rank in order)
-        )
-        results.append(values)
-
+    results: list[Any] = []
     for order in ((0, 1, 2, 3), (0, 2, 1, 3), (1, 3, 0, 2)):
-        run(functools.partial(test, order))
+        shard = await shard_of(workers=4, staleness=0)
+        answers = await asyncio.gather(*(shard.exchange(r, gradients[r], 0) for r in order))
+        results.append(answers[0][0])
     assert all(np.array_equal(results[0], other) for other in results[1:])
 
 
@@ -97,15 +97,17 @@ def test_without_staleness_the_order_in_which_workers_come_changes_no_bit() -> N
     steps=st.integers(1, 8),
     staleness=st.integers(0, 3),
 )
-def test_no_worker_computes_further_ahead_of_the_slowest_than_the_bound(
+@in_a_loop
+async def test_no_worker_computes_further_ahead_of_the_slowest_than_the_bound(
     speeds: list[int], steps: int, staleness: int
 ) -> None:
     pushes = [0] * len(speeds)
     # Others may be `staleness` clocks behind at the pull, and as many and their next push ahead at
     # the push.
     latest = (2 * staleness + 1) * (len(speeds) - 1) if staleness else 0
+    shard = await shard_of(workers=len(speeds), staleness=staleness)
 
-    async def work(shard: Shard, rank: int) -> None:
+    async def work(rank: int) -> None:
         pulled = 0
         for _ in range(steps):
             for _ in range(1 + speeds[rank]):
@@ -115,78 +117,70 @@ def test_no_worker_computes_further_ahead_of_the_slowest_than_the_bound(
             _, pulled, late = await shard.exchange(rank, flat(1.0), pulled)
             assert late <= latest
 
-    async def test() -> None:
-        shard = await shard_of(workers=len(speeds), staleness=staleness)
-        await asyncio.gather(*(work(shard, rank) for rank in range(len(speeds))))
-        assert pushes == [steps] * len(speeds)
-
-    run(test)
+    await asyncio.gather(*(work(rank) for rank in range(len(speeds))))
+    assert pushes == [steps] * len(speeds)
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 3])
-def test_a_fast_worker_waits_at_the_bound_and_then_pulls_what_it_waited_for(staleness: int) -> None:
-    async def test() -> None:
-        shard = await shard_of(workers=2, staleness=staleness)
-        for _ in range(staleness):
-            await shard.exchange(0, flat(2.0), 0)
-        ahead = asyncio.create_task(shard.exchange(0, flat(2.0), 0))
-        await turns()
-        assert not ahead.done()
-        await shard.exchange(1, flat(2.0), 0)
-        values, version, _ = await ahead
-        # An update is lr 0.1 × 2 ÷ 2 workers; without staleness both pushes are in one.
-        assert version == (staleness + 2 if staleness else 1)
-        assert np.allclose(values, 1 - 0.1 * (version if staleness else 2))
-
-    run(test)
+@in_a_loop
+async def test_a_fast_worker_waits_at_the_bound_and_then_pulls_what_it_waited_for(
+    staleness: int,
+) -> None:
+    shard = await shard_of(workers=2, staleness=staleness)
+    for _ in range(staleness):
+        await shard.exchange(0, flat(2.0), 0)
+    ahead = asyncio.create_task(shard.exchange(0, flat(2.0), 0))
+    await turns()
+    assert not ahead.done()
+    await shard.exchange(1, flat(2.0), 0)
+    values, version, _ = await ahead
+    # An update is lr 0.1 × 2 ÷ 2 workers; without staleness both pushes are in one.
+    assert version == (staleness + 2 if staleness else 1)
+    assert np.allclose(values, 1 - 0.1 * (version if staleness else 2))
 
 
 @pytest.mark.parametrize("staleness", [0, 2])
-def test_a_worker_that_leaves_is_waited_for_no_more(staleness: int) -> None:
-    async def test() -> None:
-        shard = await shard_of(workers=3, staleness=staleness)
-        await asyncio.gather(*(shard.exchange(rank, flat(1.0), 0) for rank in range(3)))
+@in_a_loop
+async def test_a_worker_that_leaves_is_waited_for_no_more(staleness: int) -> None:
+    shard = await shard_of(workers=3, staleness=staleness)
+    await asyncio.gather(*(shard.exchange(rank, flat(1.0), 0) for rank in range(3)))
 
-        async def ten_more(rank: int) -> None:
-            for _ in range(10):
-                await shard.exchange(rank, flat(1.0), 1)
+    async def ten_more(rank: int) -> None:
+        for _ in range(10):
+            await shard.exchange(rank, flat(1.0), 1)
 
-        others = asyncio.gather(ten_more(0), ten_more(1))
-        await turns()
-        assert not others.done()
-        await shard.leave(2)
-        await others
-
-    run(test)
+    others = asyncio.gather(ten_more(0), ten_more(1))
+    await turns()
+    assert not others.done()
+    await shard.leave(2)
+    await others
 
 
-def test_a_shard_that_is_reset_knows_nothing_of_the_trial_before() -> None:
-    async def test() -> None:
-        shard = await shard_of(workers=2, staleness=1, momentum=0.9)
-        await shard.exchange(0, flat(1.0), 0)
-        await shard.leave(1)
-        optimizer = functools.partial(torch.optim.SGD, lr=LEARNING_RATE)
-        await shard.reset([torch.zeros(SIZE)], optimizer, point(1, 0))
-        values, version, late = await shard.exchange(0, flat(1.0), 0)
-        assert (version, late) == (1, 0)
-        assert np.allclose(values, -0.1)
-
-    run(test)
+@in_a_loop
+async def test_a_shard_that_is_reset_knows_nothing_of_the_trial_before() -> None:
+    shard = await shard_of(workers=2, staleness=1, momentum=0.9)
+    await shard.exchange(0, flat(1.0), 0)
+    await shard.leave(1)
+    optimizer = functools.partial(torch.optim.SGD, lr=LEARNING_RATE)
+    await shard.reset([torch.zeros(SIZE)], optimizer, point(1, 0))
+    values, version, late = await shard.exchange(0, flat(1.0), 0)
+    assert (version, late) == (1, 0)
+    assert np.allclose(values, -0.1)
 
 
-def test_a_shard_changes_neither_a_push_nor_a_reply_that_it_has_given() -> None:
-    async def test(staleness: int | None) -> None:
-        shard = await shard_of(workers=1, staleness=staleness)
-        pushed = flat(1.0)
-        # As Ray hands it out.
-        pushed.flags.writeable = False
-        values, version, _ = await shard.exchange(0, pushed, 0)
-        await shard.exchange(0, pushed, version)
-        assert np.allclose(values, 0.9)
-        assert np.array_equal(pushed, flat(1.0))
-
-    for staleness in (0, None):
-        run(functools.partial(test, staleness))
+@pytest.mark.parametrize("staleness", [0, None])
+@in_a_loop
+async def test_a_shard_changes_neither_a_push_nor_a_reply_that_it_has_given(
+    staleness: int | None,
+) -> None:
+    shard = await shard_of(workers=1, staleness=staleness)
+    pushed = flat(1.0)
+    # As Ray hands it out.
+    pushed.flags.writeable = False
+    values, version, _ = await shard.exchange(0, pushed, 0)
+    await shard.exchange(0, pushed, version)
+    assert np.allclose(values, 0.9)
+    assert np.array_equal(pushed, flat(1.0))
 
 
 class Moving(torch.optim.SGD):
@@ -199,16 +193,14 @@ class Moving(torch.optim.SGD):
                 parameter.data = parameter.data - group["lr"] * parameter.grad
 
 
-def test_parameters_that_an_optimizer_has_moved_are_pulled_as_they_are_now() -> None:
-    async def test() -> None:
-        shard = Shard()
-        optimizer = functools.partial(Moving, lr=LEARNING_RATE)
-        await shard.reset([torch.ones(SIZE)], optimizer, point(1, None))
-        for version in range(3):
-            values, _, _ = await shard.exchange(0, flat(1.0), version)
-        assert np.allclose(values, 0.7)
-
-    run(test)
+@in_a_loop
+async def test_parameters_that_an_optimizer_has_moved_are_pulled_as_they_are_now() -> None:
+    shard = Shard()
+    optimizer = functools.partial(Moving, lr=LEARNING_RATE)
+    await shard.reset([torch.ones(SIZE)], optimizer, point(1, None))
+    for version in range(3):
+        values, _, _ = await shard.exchange(0, flat(1.0), version)
+    assert np.allclose(values, 0.7)
 
 
 @settings(deadline=None)
@@ -350,29 +342,13 @@ class Line(nn.Module):
         return answer.square().mean()
 
 
-class NoGroups:
-    """An optimizer without groups."""
-
-    def __init__(self, parameters: Any) -> None:
-        self.parameters = list(parameters)
-
-    @torch.no_grad()
-    def step(self) -> None:
-        for parameter in self.parameters:
-            parameter.sub_(0.1 * parameter.grad)
-
-    def zero_grad(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
-
-
 def test_an_optimizer_without_groups_has_one_shard_and_no_more(
     one_process: Callable[..., list[torch.Tensor]],
 ) -> None:
-    found = one_process(Line(), shards=1, make=NoGroups)
-    assert all(map(torch.allclose, found, plain(Line(), make=NoGroups)))
-    with pytest.raises(ValueError, match=r"NoGroups has no param_groups.*use shards=1"):
-        one_process(Line(), shards=2, make=NoGroups)
+    found = one_process(Line(), shards=1, make=Descent)
+    assert all(map(torch.allclose, found, plain(Line(), make=Descent)))
+    with pytest.raises(ValueError, match=r"Descent has no param_groups.*use shards=1"):
+        one_process(Line(), shards=2, make=Descent)
 
 
 class Clipped(torch.optim.SGD):
@@ -387,12 +363,7 @@ def test_a_worker_clips_each_push_before_it_is_compressed(
     one_process: Callable[..., list[torch.Tensor]],
 ) -> None:
     expected = plain(Line(), make=functools.partial(Clipped, lr=0.1))
-    found = one_process(
-        Line(),
-        shards=2,
-        make=functools.partial(torch.optim.SGD, lr=0.1),
-        staleness=None,
-        clip_norm=0.3,
-        compression="fp16",
-    )
+    sgd = functools.partial(torch.optim.SGD, lr=0.1)
+    clips = {"clip_norm": 0.3, "compression": "fp16"}
+    found = one_process(Line(), shards=2, make=sgd, staleness=None, **clips)
     assert all((f - e).abs().max() <= 1e-3 for f, e in zip(found, expected, strict=True))

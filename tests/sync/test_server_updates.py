@@ -27,7 +27,7 @@ from dtsweep.sync.parameter_server import ParameterServer
 from dtsweep.sync.passes import make_optimizer
 from dtsweep.sync.server_shard import Shard
 from tests.ranks import alone
-from tests.sync.test_parameter_server import Server, run, turns
+from tests.sync.test_parameter_server import Server, in_a_loop, turns
 
 Vector = NDArray[np.float64]
 
@@ -242,23 +242,20 @@ class Pushed:
 
 
 @pytest.mark.parametrize(("dropped", "clip_norm"), [(1, None), (2, 0.5)])
-def test_with_backup_workers_an_update_is_the_mean_of_the_first_gradients_of_its_step(
+@in_a_loop
+async def test_with_backup_workers_an_update_is_the_mean_of_the_first_gradients_of_its_step(
     dropped: int, clip_norm: float | None
 ) -> None:
     workers = 4
-    of = point(
-        workers=workers,
-        staleness=0,
-        drop_slowest=dropped,
-        optimizer="momentum",
-        clip_norm=clip_norm,
-        shards=2,
-    )
+    server = {"optimizer": "momentum", "clip_norm": clip_norm, "shards": 2}
+    of = point(workers=workers, staleness=0, drop_slowest=dropped, **server)
     pushes: list[Pushed] = []
     pulled: dict[int, Vector] = {0: ByHand("sgd").x}
     random = np.random.default_rng(dropped)
+    shards = await shards_of(of)
+    together = asyncio.Barrier(workers)
 
-    async def work(shards: list[Shard], rank: int, together: asyncio.Barrier) -> None:
+    async def work(rank: int) -> None:
         versions = [0, 0]
         for step in range(2 * STEPS):
             if step == STEPS:
@@ -269,11 +266,10 @@ def test_with_backup_workers_an_update_is_the_mean_of_the_first_gradients_of_its
             g = gradient(pulled[version], rank, step)
             await turns(int(random.integers(1, 20)) * (1 + rank))
             # Pushes come to the shards in different orders.
+            late = Handle(shards[1], int(random.integers(0, 40)))
             one, other = await asyncio.gather(
                 Handle(shards[0], 0).exchange.remote(rank, g[:3], versions[0]),
-                Handle(shards[1], int(random.integers(0, 40))).exchange.remote(
-                    rank, g[3:], versions[1]
-                ),
+                late.exchange.remote(rank, g[3:], versions[1]),
             )
             assert (one[2] > 0) == (other[2] > 0), "shards choose alike"
             pushes.append(Pushed(rank, version, g, one[2] > 0))
@@ -285,12 +281,7 @@ def test_with_backup_workers_an_update_is_the_mean_of_the_first_gradients_of_its
             assert np.array_equal(pulled.setdefault(versions[0], x), x)
         await asyncio.gather(*(shard.leave(rank) for shard in shards))
 
-    async def test() -> None:
-        shards = await shards_of(of)
-        together = asyncio.Barrier(workers)
-        await asyncio.gather(*(work(shards, rank, together) for rank in range(workers)))
-
-    run(test)
+    await asyncio.gather(*(work(rank) for rank in range(workers)))
     used: dict[int, list[Pushed]] = {}
     for one in pushes:
         if not one.is_dropped:
@@ -308,16 +299,12 @@ def test_with_backup_workers_an_update_is_the_mean_of_the_first_gradients_of_its
         assert np.abs(x - expected[version]).max() <= 1e-12 * way
 
 
-def test_a_dropped_worker_goes_on_at_once_with_the_parameters_that_there_are() -> None:
-    of = point(staleness=0, drop_slowest=1, shards=2)
-
-    async def test() -> None:
-        (shard, _) = await shards_of(of)
-        g = np.ones(3)
-        await asyncio.gather(*(shard.exchange(rank, g, 0) for rank in (0, 1)))
-        values, version, late = await shard.exchange(2, 9 * g, 0)
-        assert (version, late) == (1, 1)
-        assert values is not None
-        assert np.abs(values - (ByHand("sgd").x[:3] - RATE * g)).max() <= 1e-15
-
-    run(test)
+@in_a_loop
+async def test_a_dropped_worker_goes_on_at_once_with_the_parameters_that_there_are() -> None:
+    shard, _ = await shards_of(point(staleness=0, drop_slowest=1, shards=2))
+    g = np.ones(3)
+    await asyncio.gather(*(shard.exchange(rank, g, 0) for rank in (0, 1)))
+    values, version, late = await shard.exchange(2, 9 * g, 0)
+    assert (version, late) == (1, 1)
+    assert values is not None
+    assert np.abs(values - (ByHand("sgd").x[:3] - RATE * g)).max() <= 1e-15

@@ -20,7 +20,7 @@ from dtsweep.worker import gradients
 from dtsweep.worker.batch_checks import BatchError, check_batch, digest_of, tensors_in
 from dtsweep.worker.copies import RankSums, gradients_judged, parameters_judged
 from dtsweep.worker.gradients import sums_and_norms
-from tests.sharded import ShardedOptimizer
+from tests.sharded import Descent, ShardedOptimizer
 from tests.worker.on_ranks import Trials, run_trials
 
 WORKERS = 2
@@ -83,22 +83,6 @@ class Shuffled(Block):
     def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
         own = list(parameters)
         return torch.optim.AdamW(own[:: 1 - 2 * distributed.get_rank()], lr=learning_rate)
-
-
-class Descent:
-    """An optimizer that is none of torch's; each worker may add noise of its own."""
-
-    def __init__(self, parameters: Any, noise: float = 0.0) -> None:
-        self.parameters, self.noise = list(parameters), noise
-
-    @torch.no_grad()
-    def step(self) -> None:
-        for parameter in self.parameters:
-            parameter.sub_(0.01 * parameter.grad + self.noise * torch.randn_like(parameter))
-
-    def zero_grad(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from torch.utils.checkpoint import checkpoint
 from dtsweep import Measure
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
+from tests.sharded import Descent
 from tests.sync.test_awkward_models import Applied
 from tests.worker.on_ranks import Trials, run_trials
-from tests.worker.test_batch_checks import Descent
 
 pytestmark = pytest.mark.slow
 
