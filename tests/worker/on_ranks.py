@@ -50,6 +50,12 @@ class Trials:
         return trial_row(self.sweeps[case], point, self.tasks[case], self.facts, results)
 
 
+def window(steps: int, **fields: Any) -> Measure:
+    """A window of so many steps, after two that warm up; a minute is the most that it may take."""
+    usual = {"half_width": None, "warmup_steps": 2, "min_seconds": 0, "max_seconds": 60}
+    return Measure(**{"min_steps": steps, "max_steps": steps, **usual, **fields})
+
+
 def run_trials(
     folder: Path,
     cases: Cases,

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor, distributed, nn
 
-from dtsweep import Measure
 from dtsweep.results.statuses import FLAG_MEANINGS
 from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job
@@ -21,12 +20,10 @@ from dtsweep.worker.batch_checks import BatchError, check_batch, digest_of, tens
 from dtsweep.worker.copies import RankSums, gradients_judged, parameters_judged
 from dtsweep.worker.gradients import sums_and_norms
 from tests.sharded import Descent, ShardedOptimizer
-from tests.worker.on_ranks import Trials, run_trials
+from tests.worker.on_ranks import Trials, run_trials, window
 
 WORKERS = 2
-SHORT = Measure(
-    half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8, max_seconds=0.4
-)
+SHORT = window(4, max_steps=8, max_seconds=0.4)
 """What follows a window may last half of its longest time, and does."""
 STEPS = 10
 """Of a trial that has all the steps of `EXACT`, its warm-up among them."""

@@ -19,26 +19,17 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from dtsweep import Measure
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from tests.sharded import Descent
 from tests.sync.test_awkward_models import Applied
-from tests.worker.on_ranks import Trials, run_trials
+from tests.worker.on_ranks import Trials, run_trials, window
 
 pytestmark = pytest.mark.slow
 
 WORKERS = 2
 WIDTH = 16
-SHORT = Measure(
-    half_width=None,
-    warmup_steps=2,
-    min_steps=4,
-    min_seconds=0,
-    max_steps=4,
-    max_seconds=60,
-    exchange="off",
-)
+SHORT = window(4, exchange="off")
 MODE_NAMES = [name for name, mode in MODES.items() if not mode.needs_ray]
 SHARDED = ("fsdp_grad", "fsdp", "hsdp")
 LIBERAL = {"find_unused_parameters": True}

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from dtsweep import Measure
 from dtsweep.hardware.memory import peak_bytes
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.clock import StepClock
@@ -38,11 +37,9 @@ from dtsweep.workloads import Cifar10Cnn
 from tests.declared import declare
 from tests.ranks import alone
 from tests.sharded import ShardedOptimizer
-from tests.worker.on_ranks import Trials, run_trials
+from tests.worker.on_ranks import Trials, run_trials, window
 
-SHORT = Measure(
-    half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=4, max_seconds=0.5
-)
+SHORT = window(4, max_seconds=0.5)
 WORKERS, FEATURES = 2, 8
 CPU = torch.device("cpu")
 

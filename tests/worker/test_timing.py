@@ -28,7 +28,7 @@ from dtsweep.worker.rank import RankContext
 from dtsweep.worker.timing import window_limits
 from tests.ranks import alone
 from tests.stand_in_nvml import GPU, StandInNvml, show_a_gpu
-from tests.worker.on_ranks import Trials, run_trials
+from tests.worker.on_ranks import Trials, run_trials, window
 
 CPU = torch.device("cpu")
 WORKERS = 2
@@ -133,15 +133,7 @@ def steps(count: int, *, max_seconds: float = 4.0, exchange: Any = "precise") ->
 
     Rounds after it take half of `max_seconds` at most, or one is run.
     """
-    return Measure(
-        exchange=exchange,
-        half_width=None,
-        warmup_steps=WARMUP_STEPS,
-        min_steps=count,
-        max_steps=count,
-        min_seconds=0,
-        max_seconds=max_seconds,
-    )
+    return window(count, max_seconds=max_seconds, exchange=exchange)
 
 
 LOCAL = {"sync": "local_sgd", "sync_period": 4}
