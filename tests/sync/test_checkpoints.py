@@ -61,14 +61,6 @@ class Noisy(Stack):
         return model
 
 
-@dataclass(frozen=True)
-class Named(Stack):
-    """Names single layers as its blocks."""
-
-    def blocks(self, model: Any) -> list[nn.Module]:
-        return [block[0] for block in model]
-
-
 def built(workload: Any, *, is_checkpointed: bool) -> nn.Module:
     torch.manual_seed(0)
     model: nn.Module = workload.build()
@@ -127,12 +119,6 @@ def test_a_model_without_blocks_of_several_layers_is_refused() -> None:
     workload = Cifar10Cnn()
     with pytest.raises(ValueError, match=r"found no block .* give the workload blocks\(model\)"):
         checkpoint_blocks(workload.build(), workload)
-
-
-def test_layers_that_a_workload_names_are_its_blocks() -> None:
-    workload = Named()
-    model = workload.build()
-    assert list(checkpoint_blocks(model, workload)) == [block[0] for block in model]
 
 
 def compiled(workload: Any, how: str) -> nn.Module:

@@ -269,15 +269,9 @@ def test_the_tolerance_tells_the_cases_from_one_another() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_period_and_an_exchange_alone_send_what_the_formula_says(case: Case) -> None:
-    ranks = [rank[str(case)] for rank in trained()]
-    for found in ranks:
+def test_an_exchange_alone_sends_what_a_period_does_and_changes_nothing(case: Case) -> None:
+    for found in (rank[str(case)] for rank in trained()):
         assert found["alone"] == [found["sent"], [PERIOD, PERIOD]]
         assert np.abs(found["after_alone"] - found["weights"]).max() < 1e-15
-    numbers, moments = 26, {"momentum": 1, "adamw": 2}
-    copies = 1
-    if case.fields.get("local_momentum") == "average":
-        copies += moments[case.optimizer]
-    if "compression" not in case.fields:
-        for found in ranks:
-            assert found["sent"] == found["expected"] == 2 * 3 / 4 * 8 * numbers * copies
+        if "compression" not in case.fields:
+            assert found["sent"] == found["expected"]

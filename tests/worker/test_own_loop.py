@@ -1,4 +1,4 @@
-"""Training loops that are measured as they are, on one rank and on two."""
+"""Training loops that are measured as they are."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import functools
 import gc
 import itertools
 import multiprocessing
-import os
-import pickle
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,9 +28,7 @@ from dtsweep.worker.loader_watch import LoaderWatch
 from dtsweep.worker.no_steps import MOST_PASSES, NoStepsError
 from dtsweep.worker.own_loop import LoopTooShortError, OwnLoop
 from dtsweep.worker.rank import become_rank
-from dtsweep.worker.script import run_script
-from dtsweep.worker.world import without_group
-from tests.ranks import alone, spawn
+from tests.ranks import alone
 
 CPU = torch.device("cpu")
 STEPS = 20
@@ -415,70 +410,3 @@ def test_a_smaller_last_batch_counts_as_what_it_is() -> None:
     assert result.usual_samples == 8
     assert 7 < (result.samples_per_step or 0) < 8
     assert str(result.samples_reason).startswith("batches have from 4 to 8 samples")
-
-
-SCRIPT = """
-import argparse
-import time
-
-import torch
-from torch import distributed, nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--batch-size", type=int, default=4)
-options = parser.parse_args()
-distributed.init_process_group("gloo")
-torch.manual_seed(0)
-data = TensorDataset(torch.randn(256, 4))
-batches = DataLoader(data, batch_size=options.batch_size, sampler=DistributedSampler(data))
-model = DistributedDataParallel(nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for epoch in range(1000):
-    for (inputs,) in batches:
-        optimizer.zero_grad()
-        model(inputs).square().mean().backward()
-        optimizer.step()
-        time.sleep(0.001)
-distributed.destroy_process_group()
-"""
-
-
-def measure_script_on(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/session", rank=rank, world_size=2
-    )
-    context = become_rank(rank, CPU, workload=WORKLOAD, own_variables=())
-    sent = {}
-    threads: list[int] = []
-    for batch in (4, 8, 16, 4):
-        with without_group(f"script {len(threads)}") as store:
-            loop = OwnLoop(task(2), context, StoreGroup(store, rank=rank, workers=2))
-            words = ["--batch-size", str(batch)]
-            sent[str(batch)] = loop.run(functools.partial(run_script, folder / "train.py", words))
-        total = torch.ones(1)
-        distributed.all_reduce(total)
-        assert total == 2
-        threads.append(len(list(Path("/proc/self/task").iterdir())))
-    assert threads[1] == threads[2] == threads[3], threads
-    assert "TORCHELASTIC_USE_AGENT_STORE" not in os.environ
-    (folder / f"{rank}.sent").write_bytes(pickle.dumps(sent))
-    distributed.destroy_process_group()
-
-
-@pytest.mark.slow
-def test_a_script_of_torchrun_is_measured_again_and_again_in_the_same_processes(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT)
-    spawn(measure_script_on, args=(tmp_path,), nprocs=2)
-    for rank in range(2):
-        sent = pickle.loads((tmp_path / f"{rank}.sent").read_bytes())
-        assert {case: result.samples_per_step for case, result in sent.items()} == {
-            "4": 4,
-            "8": 8,
-            "16": 16,
-        }
-        assert all(result.gradients_agree for result in sent.values())

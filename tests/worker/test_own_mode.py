@@ -353,6 +353,9 @@ def test_models_that_workers_share_count_their_samples_once(trials: Trials) -> N
     assert row["optimizer_class"] == "SGD"
     # Of the whole model: 8 × 16 + 16 + 16 × 8 + 8.
     assert row["parameters"] == 280
+    assert row["flops_per_sample"] == trials.row("ddp")["flops_per_sample"]
+    # How many operations a worker does is not known.
+    assert row.get("operations_per_step") is None
 
 
 def test_what_a_workload_sends_is_counted(trials: Trials) -> None:

@@ -5,27 +5,25 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from dtsweep.hardware.memory import peak_bytes
 from dtsweep.hardware.random_states import set_seed
-from dtsweep.measure.clock import StepClock
 from dtsweep.metrics.rank_result import Measured, RankResult
-from dtsweep.sweep.mode_info import Grid, ModeInfo
+from dtsweep.sweep.mode_info import ModeInfo
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task
 from dtsweep.sync.fsdp import Fsdp
-from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode, load_mode
-from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer, passes
+from dtsweep.sync.mode import Job, SyncMode, load_mode
+from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
 from dtsweep.sync.ring import Ring
 from dtsweep.worker import gradients
 from dtsweep.worker.attempt import run_attempt
@@ -218,23 +216,6 @@ class OwnShards(Fsdp):
             module.set_requires_gradient_sync(requires_gradient_sync=False, recurse=False)
 
 
-class Tensors(SyncMode):
-    """Tensor parallel: two layers are divided among all workers."""
-
-    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
-        plan = {"0": ColwiseParallel(), "3": RowwiseParallel()}
-        self._model = parallelize_module(model, self._job.mesh()["model"], plan)
-        self._optimizer = make_optimizer(model.parameters())
-
-    def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:
-        loss = passes(self._job, self._model, batches, clock)
-        self.before_update()
-        self._optimizer.step()
-        self._model.zero_grad()
-        clock.mark("optimizer")
-        return loss
-
-
 OF_TESTS = {
     "own gradients": replace(MODES["ring"], implementation=f"{__name__}:OwnGradients"),
     "own shards": replace(MODES["fsdp"], implementation=f"{__name__}:OwnShards"),
@@ -244,15 +225,8 @@ OF_TESTS = {
         reads={},
         shards=True,
     ),
-    "tensors": ModeInfo(
-        implementation=f"{__name__}:Tensors",
-        semantics=lambda _: "exact",
-        reads={},
-        grid=lambda point: Grid(data=point["workers"] // WORKERS, model=WORKERS),
-        agree="gradients",
-    ),
 }
-"""Modes: two that are wrong, one that does not say what agrees, and one that divides a model."""
+"""Modes: two that are wrong, and one that does not say what agrees."""
 
 TRIALS: dict[str, dict[str, Any]] = {
     **{mode: in_mode(mode, workload=Net("dropout"), accumulation=2) for mode in WITHOUT_RAY},
@@ -402,16 +376,6 @@ def test_a_model_is_the_same_product_in_every_mode(trials: Trials) -> None:
     assert flops == 2 * (3 * (64 + 64 + 8) - 64)
 
 
-def test_a_divided_model_is_gathered_and_compared_and_counts_as_a_whole(trials: Trials) -> None:
-    row = trials.row("tensors")
-    assert (row["status"], row["reason"]) == ("ok", None)
-    assert row["gradient_error"] < 1e-5
-    assert (row["global_batch"], row["model_parallel"]) == (4, WORKERS)
-    assert row["flops_per_sample"] == trials.row("ddp")["flops_per_sample"]
-    # How many operations a worker does is not known.
-    assert row.get("operations_per_step") is None
-
-
 def test_a_mode_in_shards_need_not_declare_what_agrees(trials: Trials) -> None:
     row = trials.row("shards")
     assert (row["status"], row["reason"]) == ("ok", None)
@@ -497,15 +461,13 @@ class Kept:
 class Slotted(Kept):
     """A workload without a dictionary of its fields, one of which is not set."""
 
-    width: int = FEATURES
-    name: ClassVar[str] = "slotted"
     kept: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "factor", 2.0)
 
     def build(self) -> nn.Module:
-        return nn.Linear(self.width, 1)
+        return nn.Linear(FEATURES, 1)
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
         return rows_of(samples).to(device)
