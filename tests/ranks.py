@@ -12,7 +12,7 @@ import runpy
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -43,6 +43,17 @@ def results_of(work: Callable[..., Any], *given: Any, workers: int) -> list[Any]
         spawn(_leave_result, args=(work, given, workers, folder), nprocs=workers)
         places = [Path(folder) / f"{rank}.pt" for rank in range(workers)]
         return [torch.load(place, weights_only=False) for place in places]
+
+
+def results_by_case(
+    train: Callable[..., Any], cases: Iterable[Any], *, workers: int
+) -> list[dict[Any, Any]]:
+    """Results of `train(case, rank)`, one case after another, by rank and case."""
+    return results_of(_train_all, train, [*cases], workers=workers)
+
+
+def _train_all(rank: int, train: Callable[..., Any], cases: Sequence[Any]) -> dict[Any, Any]:
+    return {case: train(case, rank) for case in cases}
 
 
 def _leave_result(

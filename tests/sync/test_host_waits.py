@@ -23,7 +23,7 @@ from dtsweep.sync.weights import PassFactors
 from tests.contract.loop import Loop
 from tests.contract.regression import CPU, Regression, job_of
 from tests.host_waits import HostWaits, waits_of
-from tests.ranks import results_of
+from tests.ranks import results_by_case
 
 RANKS, STEPS = 2, 4
 WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
@@ -68,8 +68,9 @@ def points() -> Iterator[tuple[str, Point]]:
 POINTS = dict(points())
 
 
-def waits_of_steps(point: Point, rank: int) -> dict[str, int]:
+def waits_of_steps(words: str, rank: int) -> dict[str, int]:
     """Waits in the last two steps: the others make what all use again."""
+    point = POINTS[words]
     loop = Loop(job_of(point, rank), point.workload.build())
     loop.run(STEPS - 2)
     with HostWaits() as waits, pytest.MonkeyPatch.context() as patch:
@@ -82,13 +83,9 @@ def waits_of_steps(point: Point, rank: int) -> dict[str, int]:
     return dict(waits.counts)
 
 
-def count_all(rank: int) -> dict[str, dict[str, int]]:
-    return {words: waits_of_steps(point, rank) for words, point in POINTS.items()}
-
-
 @pytest.fixture(scope="module")
 def by_rank() -> list[dict[str, dict[str, int]]]:
-    return results_of(count_all, workers=RANKS)
+    return results_by_case(waits_of_steps, POINTS, workers=RANKS)
 
 
 def test_weights_that_are_numbers_go_to_the_device_without_a_wait() -> None:

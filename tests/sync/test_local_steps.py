@@ -21,7 +21,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sync.passes import batches_of_steps
 from tests.contract.loop import Loop
 from tests.contract.regression import Regression, Weights, job_of, model_of, weights
-from tests.ranks import results_of
+from tests.ranks import results_by_case
 
 WORKERS = 4
 PERIOD, PERIODS = 3, 3
@@ -109,8 +109,9 @@ CASES = [
 ]
 
 
-def train(case: Case, *, rank: int) -> dict[str, Any]:
+def train(index: int, rank: int) -> dict[str, Any]:
     """Train, exchange twice by itself, and count what the last period and the exchanges send."""
+    case = CASES[index]
     loop = Loop(job_of(case.point(), rank), model_of(rank))
     mode = loop.mode
     loop.run(case.steps() - PERIOD)
@@ -130,14 +131,10 @@ def train(case: Case, *, rank: int) -> dict[str, Any]:
     return found
 
 
-def train_all(rank: int) -> dict[str, dict[str, Any]]:
-    return {str(case): train(case, rank=rank) for case in CASES}
-
-
 @functools.cache
-def trained() -> list[dict[str, dict[str, Any]]]:
-    """Results of each rank by case."""
-    return results_of(train_all, workers=WORKERS)
+def trained() -> list[dict[int, dict[str, Any]]]:
+    """Results of each rank by the index of the case."""
+    return results_by_case(train, range(len(CASES)), workers=WORKERS)
 
 
 @functools.cache
@@ -255,11 +252,13 @@ def distance(one: Weights, expected: Weights) -> float:
     return float(np.linalg.norm(one - expected) / way)
 
 
-@pytest.mark.parametrize("index", range(len(CASES)), ids=lambda index: str(CASES[index]))
+EACH = pytest.mark.parametrize("index", range(len(CASES)), ids=lambda index: str(CASES[index]))
+
+
+@EACH
 def test_a_mode_trains_as_its_paper_says(index: int) -> None:
     for rank in trained():
-        found = rank[str(CASES[index])]["weights"]
-        assert distance(found, expected_of(index)) <= TOLERANCE
+        assert distance(rank[index]["weights"], expected_of(index)) <= TOLERANCE
 
 
 def test_the_tolerance_tells_the_cases_from_one_another() -> None:
@@ -268,10 +267,10 @@ def test_the_tolerance_tells_the_cases_from_one_another() -> None:
     assert min(apart) > 1e-4
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_an_exchange_alone_sends_what_a_period_does_and_changes_nothing(case: Case) -> None:
-    for found in (rank[str(case)] for rank in trained()):
+@EACH
+def test_an_exchange_alone_sends_what_a_period_does_and_changes_nothing(index: int) -> None:
+    for found in (rank[index] for rank in trained()):
         assert found["alone"] == [found["sent"], [PERIOD, PERIOD]]
         assert np.abs(found["after_alone"] - found["weights"]).max() < 1e-15
-        if "compression" not in case.fields:
+        if "compression" not in CASES[index].fields:
             assert found["sent"] == found["expected"]

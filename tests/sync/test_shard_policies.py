@@ -25,7 +25,7 @@ from dtsweep.sync.passes import batches_of_steps, make_optimizer
 from dtsweep.sync.shard_policies import param_groups_of
 from tests.contract.loop import Loop
 from tests.contract.regression import Weights, job_of, weights
-from tests.ranks import results_of
+from tests.ranks import results_by_case
 
 WIDTH, DEPTH = 16, 4
 STEPS = 3
@@ -195,25 +195,17 @@ KEPT = ("parameters", "gradients", "state", "after forward", "without exchange")
 MODES = ("ddp", "zero1", "fsdp_grad", "fsdp", "hsdp")
 
 
-def train_all(rank: int) -> dict[str, Seen]:
-    return {name: trained(name, rank) for name in VARIANTS}
-
-
-def keep_all(rank: int) -> dict[str, Seen]:
-    return {mode: kept(mode, rank) for mode in MODES}
-
-
 Ranks = list[dict[str, Seen]]
 
 
 @pytest.fixture(scope="module")
 def ranks() -> Ranks:
-    return results_of(train_all, workers=WORKERS)
+    return results_by_case(trained, VARIANTS, workers=WORKERS)
 
 
 @pytest.fixture(scope="module")
 def kept_by_ranks() -> Ranks:
-    return results_of(keep_all, workers=WORKERS)
+    return results_by_case(kept, MODES, workers=WORKERS)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from dtsweep.worker.reference import gradient_of_one_worker
 from tests.contract import regression
 from tests.contract.loop import Loop
 from tests.contract.regression import CPU, Regression, model_of, weights
-from tests.ranks import results_of
+from tests.ranks import results_by_case
 
 WORKERS, STEPS = 2, 4
 DEALT = (1, 5)
@@ -26,12 +27,10 @@ DEALT = (1, 5)
 BALANCED = 2, (4, 2)
 """Step before which the samples are dealt again, and the samples of a pass from then on."""
 
-CASES = {
-    (mode, accumulation, is_weighted): f"{mode} {accumulation} {is_weighted}"
-    for mode in ("ddp", "zero1", "hierarchical", "ring", "tree", "fsdp")
-    for accumulation in (1, 3)
-    for is_weighted in (False, True)
-}
+MODES = ("ddp", "zero1", "hierarchical", "ring", "tree", "fsdp")
+Case = tuple[str, int, bool]
+CASES: list[Case] = [*itertools.product(MODES, (1, 3), (False, True))]
+"""Mode, passes of a step, and whether samples have weights."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Weighted(Regression):
         return (weights * wrong.square()).sum() / weights.sum()
 
 
-def point_of(case: tuple[str, int, bool]) -> Point:
+def point_of(case: Case) -> Point:
     mode, accumulation, is_weighted = case
     return Point(
         workers=WORKERS,
@@ -59,33 +58,31 @@ def point_of(case: tuple[str, int, bool]) -> Point:
     )
 
 
-def job_of(case: tuple[str, int, bool], rank: int) -> Job:
+def job_of(case: Case, rank: int) -> Job:
     job = regression.job_of(point_of(case), rank)
     job.deal(DEALT)
     return job
 
 
-def train_all(rank: int) -> dict[str, Any]:
-    trained = {}
-    for case, name in CASES.items():
-        job = job_of(case, rank)
-        loop = Loop(job, model_of(rank))
-        losses = loop.run(BALANCED[0])
-        job.deal(BALANCED[1])
-        losses += loop.run(STEPS - BALANCED[0])
-        trained[name] = losses, weights(loop.model)
-        loop.mode.close()
-    return trained
+def train(case: Case, rank: int) -> Any:
+    job = job_of(case, rank)
+    loop = Loop(job, model_of(rank))
+    losses = loop.run(BALANCED[0])
+    job.deal(BALANCED[1])
+    losses += loop.run(STEPS - BALANCED[0])
+    trained = weights(loop.model)
+    loop.mode.close()
+    return losses, trained
 
 
 @pytest.fixture(scope="module")
-def trained() -> list[dict[str, Any]]:
-    return results_of(train_all, workers=WORKERS)
+def trained() -> list[dict[Case, Any]]:
+    return results_by_case(train, CASES, workers=WORKERS)
 
 
-@pytest.mark.parametrize("case", CASES, ids=CASES.get)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_unequal_shares_that_change_train_on_each_sample_alike(
-    trained: list[dict[str, Any]], case: tuple[str, int, bool]
+    trained: list[dict[Case, Any]], case: Case
 ) -> None:
     point = point_of(case)
     assert point.global_batch == sum(DEALT) * case[1]
@@ -95,13 +92,13 @@ def test_unequal_shares_that_change_train_on_each_sample_alike(
     for step in range(STEPS):
         samples = range(step * point.global_batch, (step + 1) * point.global_batch)
         loss = workload.loss(model, workload.batch(samples, CPU))
-        mean = sum(rank[CASES[case]][0][step] for rank in trained) / WORKERS
+        mean = sum(rank[case][0][step] for rank in trained) / WORKERS
         assert mean == pytest.approx(float(loss.detach()), rel=1e-9)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     for rank in trained:
-        assert np.abs(rank[CASES[case]][1] - weights(model)).max() <= 1e-12
+        assert np.abs(rank[case][1] - weights(model)).max() <= 1e-12
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])

@@ -6,6 +6,7 @@ parameters are the same ones. Both models have a frozen float and a frozen integ
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sync.buckets import real_view
 from dtsweep.sync.mode import Job
 from tests.contract.loop import Loop
-from tests.ranks import results_of
+from tests.ranks import results_by_case
 
 WORKERS, PERIODS = 3, 2
 NUMBERS = 24
@@ -82,8 +83,9 @@ COPIES = {"keep": 4 / 3, "average": 8 / 3, "outer": 4 / 3, "neighbours": 2, "dra
 """Trained parameters that a worker sends in a period, on average over the workers."""
 
 
-def train(case: str, *, rank: int, is_complex: bool) -> dict[str, Any]:
-    sync, fields = CASES[case]
+def train(case: tuple[str, bool], rank: int) -> dict[str, Any]:
+    name, is_complex = case
+    sync, fields = CASES[name]
     workload = Turning(is_complex)
     point = Point(
         workers=WORKERS,
@@ -111,20 +113,12 @@ def train(case: str, *, rank: int, is_complex: bool) -> dict[str, Any]:
     return found
 
 
-def train_all(rank: int) -> dict[tuple[str, bool], dict[str, Any]]:
-    return {
-        (case, is_complex): train(case, rank=rank, is_complex=is_complex)
-        for case in CASES
-        for is_complex in (True, False)
-    }
-
-
 Outcomes = list[dict[tuple[str, bool], dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
 def of_ranks() -> Outcomes:
-    return results_of(train_all, workers=WORKERS)
+    return results_by_case(train, itertools.product(CASES, (True, False)), workers=WORKERS)
 
 
 @pytest.mark.parametrize("case", CASES)
