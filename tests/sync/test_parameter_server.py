@@ -364,6 +364,6 @@ def test_a_worker_clips_each_push_before_it_is_compressed(
 ) -> None:
     expected = plain(Line(), make=functools.partial(Clipped, lr=0.1))
     sgd = functools.partial(torch.optim.SGD, lr=0.1)
-    clips = {"clip_norm": 0.3, "compression": "fp16"}
+    clips: dict[str, Any] = {"clip_norm": 0.3, "compression": "fp16"}
     found = one_process(Line(), shards=2, make=sgd, staleness=None, **clips)
     assert all((f - e).abs().max() <= 1e-3 for f, e in zip(found, expected, strict=True))

@@ -247,7 +247,7 @@ async def test_with_backup_workers_an_update_is_the_mean_of_the_first_gradients_
     dropped: int, clip_norm: float | None
 ) -> None:
     workers = 4
-    server = {"optimizer": "momentum", "clip_norm": clip_norm, "shards": 2}
+    server: dict[str, Any] = {"optimizer": "momentum", "clip_norm": clip_norm, "shards": 2}
     of = point(workers=workers, staleness=0, drop_slowest=dropped, **server)
     pushes: list[Pushed] = []
     pulled: dict[int, Vector] = {0: ByHand("sgd").x}

@@ -52,7 +52,12 @@ class Trials:
 
 def window(steps: int, **fields: Any) -> Measure:
     """A window of so many steps, after two that warm up; a minute is the most that it may take."""
-    usual = {"half_width": None, "warmup_steps": 2, "min_seconds": 0, "max_seconds": 60}
+    usual: dict[str, Any] = {
+        "half_width": None,
+        "warmup_steps": 2,
+        "min_seconds": 0,
+        "max_seconds": 60,
+    }
     return Measure(**{"min_steps": steps, "max_steps": steps, **usual, **fields})
 
 

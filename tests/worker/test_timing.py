@@ -136,7 +136,7 @@ def steps(count: int, *, max_seconds: float = 4.0, exchange: Any = "precise") ->
     return window(count, max_seconds=max_seconds, exchange=exchange)
 
 
-LOCAL = {"sync": "local_sgd", "sync_period": 4}
+LOCAL: dict[str, Any] = {"sync": "local_sgd", "sync_period": 4}
 LONG = steps(4, max_seconds=60)
 CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
     "ddp": (steps(96, max_seconds=2), {}),
