@@ -312,6 +312,21 @@ def test_low_ranks_are_exact_where_a_matrix_has_no_more() -> None:
     assert torch.allclose(sent("powersgd", thin, compression_rank=3), thin, atol=1e-3)
 
 
+def test_a_low_rank_is_a_projection_that_comes_near_the_best_when_it_is_kept() -> None:
+    matrix = torch.randn(60, 7, generator=torch.Generator().manual_seed(0)) * 0.5 ** torch.arange(7)
+    best = torch.linalg.svdvals(matrix)[2:].norm()
+    writer, reader = (made("powersgd", matrix.numel()) for _ in range(2))
+    for _ in range(8):
+        # Without what was left out before.
+        for group in writer._groups:  # type: ignore[attr-defined]  # of powersgd
+            group.residual = None
+        values = matrix.reshape(-1)
+        found = read(reader, writer.compress_alone(values), values).view_as(matrix)
+        assert torch.linalg.matrix_rank(found, atol=1e-4) == 2
+        assert (found.T @ (matrix - found)).abs().max() < 1e-3
+    assert (matrix - found).norm() < 1.05 * best
+
+
 @pytest.mark.parametrize("numel", [0, 1, 1000])
 def test_coding_gives_back_what_it_was_given(numel: int) -> None:
     for payload in (torch.zeros(numel), torch.arange(numel) % 3, torch.arange(numel)):

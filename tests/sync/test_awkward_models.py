@@ -39,13 +39,13 @@ def transposed() -> nn.Module:
 class Applied(nn.Module):
     """A module by functions: one makes its parts, the other is its forward pass."""
 
-    def __init__(self, forward: Callable[[Any, Tensor], Tensor], **parts: Any) -> None:
+    def __init__(self, forward: Callable[[Any, Tensor], Any], **parts: Any) -> None:
         super().__init__()
         for name, part in parts.items():
             setattr(self, name, part)
         self._forward = forward
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         return self._forward(self, x)
 
 
@@ -125,26 +125,19 @@ class Answer:
         self.value = value
 
 
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inside = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
-
-    def forward(self, x: Tensor) -> Answer:
-        return Answer(self.inside(x))
-
-
-class Answering(nn.Module):
+def answering() -> nn.Module:
     """Blocks that return an object of a class of their own."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        for block in self.blocks:
+    def forward(of: Any, x: Tensor) -> Tensor:
+        for block in of.blocks:
             x = block(x).value
         return x
+
+    def block() -> nn.Module:
+        inside = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
+        return Applied(lambda of, x: Answer(of.inside(x)), inside=inside)
+
+    return Applied(forward, blocks=nn.ModuleList(block() for _ in range(2)))
 
 
 class Stack(nn.Module):
@@ -205,7 +198,7 @@ class BySparseAdam(Workload):
         return torch.optim.SparseAdam(list(parameters), lr=learning_rate)
 
 
-TABLE = BySparseAdam(sparse_table)
+BY_TABLE = {"workload": BySparseAdam(sparse_table)}
 SPARSE: dict[str, dict[str, Any]] = {
     "ddp": {},
     "local_sgd": {"sync_period": 2, "local_momentum": "reset"},
@@ -215,25 +208,19 @@ SPARSE: dict[str, dict[str, Any]] = {
 }
 """Modes that leave sparse gradients as they are, with fields of the point."""
 
-SAME = {
+POWERSGD = {"compression": "powersgd", "compression_rank": 8}
+SAME: dict[str, tuple[str, Callable[[], nn.Module], dict[str, Any]]] = {
     "zero1 with frozen parameters of other types": ("zero1", frozen, {}),
     "fsdp with a transposed parameter": ("fsdp", transposed, {}),
-    "fsdp_grad with objects between blocks": ("fsdp_grad", Answering, {}),
+    "fsdp_grad with objects between blocks": ("fsdp_grad", answering, {}),
     "fsdp with blocks in turns": ("fsdp", partial(Stack, in_turns), {}),
-    "powersgd of complex parameters": (
-        "ddp",
-        complex_one,
-        {"compression": "powersgd", "compression_rank": 8},
-    ),
+    "powersgd of complex parameters": ("ddp", complex_one, POWERSGD),
 }
 """Mode, model and settings that train as `ddp` does; compressed ones alike on all ranks."""
 
+SPARSE_LOOKUP = partial(looked_up, sparse=True)
 REFUSED: dict[str, tuple[Any, ...]] = {
-    "clip_norm can't clip sparse gradients": (
-        "ddp",
-        partial(looked_up, sparse=True),
-        {"clip_norm": 1.0},
-    ),
+    "clip_norm can't clip sparse gradients": ("ddp", SPARSE_LOOKUP, {"clip_norm": 1.0}),
     "zero1 needs trained parameters of one type": ("zero1", mixed),
     "the parameter rest has no elements": ("fsdp", empty),
     "scale (torch.float32) are in one FSDP block": ("fsdp", complex_one),
@@ -242,9 +229,9 @@ REFUSED: dict[str, tuple[Any, ...]] = {
         "fsdp_grad",
         partial(hooked, "register_post_accumulate_grad_hook"),
     ),
-    "table has sparse gradients": ("fsdp", partial(looked_up, sparse=True)),
+    "table has sparse gradients": ("fsdp", SPARSE_LOOKUP),
     "table rewrites its parameters in forward": ("fsdp", partial(looked_up, max_norm=1.0)),
-    "use sync=fsdp_grad": ("fsdp", Answering),
+    "use sync=fsdp_grad": ("fsdp", answering),
     "after the rest of the model on rank 0 layers.0, on rank 1 layers.1": (
         "fsdp",
         stack((0, 1, 2), (1, 0, 2)),
@@ -255,15 +242,11 @@ REFUSED: dict[str, tuple[Any, ...]] = {
         stack((0, 1, 2), (0, 1)),
     ),
     "ddp_options = {'find_unused_parameters': True}": ("ddp", unused),
-    "SparseAdam takes sparse gradients alone, and ring makes": (
-        "ring",
-        sparse_table,
-        {"workload": TABLE},
-    ),
+    "SparseAdam takes sparse gradients alone, and ring makes": ("ring", sparse_table, BY_TABLE),
     "local_momentum=average or synchronous_steps makes them dense; use Adam": (
         "local_sgd",
         sparse_table,
-        {"workload": TABLE, "synchronous_steps": 2},
+        {**BY_TABLE, "synchronous_steps": 2},
     ),
     "the buffer places share memory": ("ddp", expanded),
     "elements of the buffer places": ("ring", expanded),
@@ -305,7 +288,7 @@ def on_rank(rank: int) -> dict[str, Any]:
         fields = rest[0] if rest else {}
         results[words] = trained(rank, mode, make, **fields)
     for mode, fields in SPARSE.items():
-        results[f"sparse {mode}"] = trained(rank, mode, sparse_table, workload=TABLE, **fields)
+        results[f"sparse {mode}"] = trained(rank, mode, sparse_table, **BY_TABLE, **fields)
     return results
 
 

@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import resource
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ from tests.contract.regression import (
     weights,
 )
 from tests.ranks import PRELOADED, alone, free_ports, join, leave
+from tests.sync.test_local_steps import Weighted
+from tests.sync.test_parameter_server import Moving
 
 LATE_STEPS = 3
 """Steps of one worker between the pass and the update of the other."""
@@ -184,11 +186,6 @@ def in_a_world() -> Iterator[None]:
         yield
 
 
-class Weighted(Regression):
-    def weight(self, batch: Tensor) -> Tensor:
-        return batch.abs().sum()
-
-
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize(("workload", "late"), [(Regression(), 1 + 3), (Weighted(), 3)])
 def test_updates_before_a_step_first_reads_the_parameters_are_not_late(
@@ -218,19 +215,13 @@ def test_updates_before_a_step_first_reads_the_parameters_are_not_late(
 
 @pytest.mark.usefixtures("alone")
 def test_an_optimizer_that_replaces_parameters_is_refused() -> None:
-    class Replacing(torch.optim.SGD):
-        def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no loss
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    parameter.data = parameter.data - parameter.grad
-
     sync = Hogwild(job_of(point_of("hogwild", workers=1), 0))
-    sync.prepare(model_of(0), Replacing)
+    sync.prepare(model_of(0), Moving)
     sync.drain()
     clock = CpuClock()
     clock.start()
     sync.step(next(batches_of_steps(sync._job)), clock)
-    with pytest.raises(ValueError, match="Replacing replaces the memory of parameters"):
+    with pytest.raises(ValueError, match="Moving replaces the memory of parameters"):
         sync.drain()
 
 
