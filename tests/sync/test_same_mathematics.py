@@ -67,10 +67,10 @@ any number of workers.
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "own")
 CASES: list[tuple[Any, ...]] = [
-    ("float64", "own", 3, "clipped"),
+    ("float64", "own", 3, True),
     ("bf16", "adamw", 3),
     ("float64", "sgd", 3),
-    ("float32", "momentum", 3, "clipped"),
+    ("float32", "momentum", 3, True),
     ("float64", "sgd", 1),
     ("float64", "momentum", 3),
     ("float64", "adam", 1),
@@ -78,7 +78,7 @@ CASES: list[tuple[Any, ...]] = [
     ("float32", "adamw", 3),
     ("bf16", "momentum", 1),
 ]
-"""Numbers, optimizer, accumulation, and what else there is."""
+"""Numbers, optimizer, accumulation, and whether gradients are clipped."""
 KINDS = ("ddp", "zero1", "fsdp", "ring")
 """A mode of each way to hold gradients and optimizer state: these have all cases with 2 workers.
 
@@ -125,11 +125,9 @@ class OwnOptimizer(Net):
 
     def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
         trained = [parameter for parameter in parameters if parameter.requires_grad]
-        matrices, others = (
-            [p for p in trained if (p.dim() > 1) is is_so] for is_so in (True, False)
-        )
-        fast = {"params": others, "lr": 2 * learning_rate, "weight_decay": 0.0}
-        groups = [{"params": matrices, "weight_decay": 0.1}, fast]
+        matrices = {"params": [p for p in trained if p.dim() > 1], "weight_decay": 0.1}
+        others: Any = {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0}
+        groups = [matrices, {**others, "lr": 2 * learning_rate}]
         return torch.optim.AdamW(groups, lr=learning_rate)
 
 
@@ -140,7 +138,7 @@ class Case:
     numbers: str
     optimizer: str
     accumulation: int
-    extras: tuple[str, ...] = ()
+    is_clipped: bool = False
 
     def point(self, workers: int, **fields: Any) -> Point:
         kind = OwnOptimizer if self.optimizer == "own" else Net
@@ -150,14 +148,14 @@ class Case:
             accumulation=self.accumulation,
             optimizer=DEFAULTS["optimizer"] if self.optimizer == "own" else self.optimizer,
             learning_rate=0.02,
-            clip_norm=CLIP_NORM if "clipped" in self.extras else None,
+            clip_norm=CLIP_NORM if self.is_clipped else None,
             precision="bf16" if self.numbers == "bf16" else "fp32",
             workload=kind(is_double=self.numbers == "float64"),
             **fields,
         )
 
 
-ALL = [Case(*case[:3], extras=case[3:]) for case in CASES]
+ALL = [Case(*case) for case in CASES]
 FEW = ALL[:4]
 """Of other modes, and of a mode with one of its fields changed."""
 Key = tuple[str, Case]
