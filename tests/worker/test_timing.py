@@ -25,8 +25,6 @@ from dtsweep.worker import exchange_cost
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.in_step import NO_MEMORY
 from dtsweep.worker.rank import RankContext
-from dtsweep.worker.timing import window_limits
-from tests.ranks import alone
 from tests.stand_in_nvml import GPU, StandInNvml, show_a_gpu
 from tests.worker.on_ranks import Trials, run_trials, window
 
@@ -404,10 +402,3 @@ def test_telemetry_is_of_the_window_alone_though_a_rank_comes_late_to_it(trials:
     for rank in ranks:
         metered_s = rank.telemetry["energy_j"] / 1000
         assert 0 < metered_s - rank.window_s < CASES["late"][1]["workload"].late_s
-
-
-def test_where_a_rank_has_an_energy_counter_the_window_is_long_enough() -> None:
-    measure = Measure(energy=True, min_seconds=2, max_seconds=30)
-    with alone():
-        limits = [window_limits(measure, CPU, counts_energy=counts) for counts in (False, True)]
-    assert [(limit.min_seconds, limit.max_seconds) for limit in limits] == [(2, 30), (5, 30)]
