@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,14 +20,13 @@ from torch import distributed, nn
 from torch.distributed import distributed_c10d
 from torch.distributed.nn import functional
 
-from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sync.groups import mesh_of_nodes
 from dtsweep.sync.meshes import all_groups
-from dtsweep.sync.mode import Job, load_mode
-from dtsweep.sync.passes import batches_of_steps, make_optimizer
 from dtsweep.worker.world import ProcessGroups, without_group
+from tests.contract.loop import Loop
+from tests.contract.regression import job_of
 from tests.ranks import spawn
 
 PROCESSES = 4
@@ -61,37 +60,22 @@ class Filled:
 def train(mode: str, *, rank: int, workers: int) -> float:
     """A few steps on all ranks of this world; what they have learnt of each other."""
     size = (workers // 2 or 1) if workers % 2 == 0 else 1
-    own = {"node_size": size} if "node_size" in MODES[mode].reads else {}
-    point = Point(
-        sync=mode,
-        workers=workers,
-        micro_batch=1,
-        learning_rate=0.1,
-        workload=Filled(workers),
-        **own,
-    )  # type: ignore[arg-type]
-    job = Job(point=point, rank=rank, device=torch.device("cpu"), loss=point.workload.loss)
+    own: dict[str, Any] = {"node_size": size} if "node_size" in MODES[mode].reads else {}
+    fields: dict[str, Any] = {"workers": workers, "micro_batch": 1, "learning_rate": 0.1, **own}
+    point = Point(sync=mode, workload=Filled(workers), **fields)
     torch.manual_seed(0)
     model: Any = point.workload.build()
-    start, sync, steps = (
-        float(model.weight[0, 62].detach()),
-        load_mode(mode)(job),
-        batches_of_steps(job),
-    )
-    sync.prepare(model, functools.partial(make_optimizer, point=point))
-    clock = CpuClock()
-    clock.start()
-    for _ in range(STEPS):
-        sync.step(next(steps), clock)
+    start = float(model.weight[0, 62].detach())
+    loop = Loop(job_of(point, rank), model)
+    loop.run(STEPS)
     weight = model.weight.detach()
     if MODES[mode].shards:
         # torch remembers how it computes with shards, and of which ranks.
         norm = torch.linalg.vector_norm(weight).full_tensor()
         weight = weight.full_tensor()
         assert torch.isclose(norm, torch.linalg.vector_norm(weight))
-    learnt = (start - float(weight[0, 62])) / 0.1 / STEPS
-    sync.close()
-    return learnt
+    loop.mode.close()
+    return (start - float(weight[0, 62])) / 0.1 / STEPS
 
 
 def resources() -> tuple[int, int, int]:
@@ -109,6 +93,12 @@ def start(process: int, folder: Path, *, size: int = 2, **options: Any) -> Proce
     return ProcessGroups()
 
 
+def enter(groups: ProcessGroups, world: int, *, rank: int | None, workers: int) -> None:
+    """Be a rank of this world, all on one node, or none."""
+    local = {"local_rank": rank or 0, "local_workers": workers, "node_rank": 0}
+    groups.enter(world, rank=rank, workers=workers, **local)
+
+
 def meet(folder: Path, process: int, *, size: int = 2, where: str = "done") -> None:
     """Wait for the other processes: at the end the one that serves the store has to."""
     (folder / f"{process}.{where}").touch()
@@ -123,20 +113,11 @@ def change_again_and_again(process: int, folder: Path) -> None:
         members = WORLDS[number % len(WORLDS)]
         is_in = process in members
         rank = members.index(process) if is_in else None
-        groups.enter(
-            number,
-            rank=rank,
-            workers=len(members),
-            local_rank=rank or 0,
-            local_workers=len(members),
-            node_rank=0,
-        )
+        enter(groups, number, rank=rank, workers=len(members))
         if rank is not None:
             found = [train(mode, rank=rank, workers=len(members)) for mode in TRIED]
-            groups_now = len(all_groups())
-            learnt.append(
-                (number, found, os.environ.get("WORLD_SIZE"), os.environ.get("RANK"), groups_now)
-            )
+            named = (os.environ.get("WORLD_SIZE"), os.environ.get("RANK"))
+            learnt.append((number, found, *named, len(all_groups())))
         if number % len(WORLDS) == len(WORLDS) - 1:
             seen.append(resources())
     torch.save((learnt, seen), folder / f"{process}.pt")
@@ -147,18 +128,13 @@ def change_again_and_again(process: int, folder: Path) -> None:
 def told(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     folder = tmp_path_factory.mktemp("worlds")
     spawn(change_again_and_again, args=(folder,), nprocs=PROCESSES)
-    return [
-        torch.load(folder / f"{process}.pt", weights_only=False) for process in range(PROCESSES)
-    ]
+    places = [folder / f"{process}.pt" for process in range(PROCESSES)]
+    return [torch.load(place, weights_only=False) for place in places]
 
 
 def test_each_world_exchanges_between_its_own_ranks(told: list[Any]) -> None:
     for process, (learnt, _) in enumerate(told):
-        mine = [
-            number
-            for number in range(ROUNDS * len(WORLDS))
-            if process in WORLDS[number % len(WORLDS)]
-        ]
+        mine = [number for number, members in enumerate(WORLDS * ROUNDS) if process in members]
         assert [number for number, *_ in learnt] == mine
         for number, gradients, size, rank, _ in learnt:
             members = WORLDS[number % len(WORLDS)]
@@ -184,12 +160,10 @@ def test_no_thread_or_descriptor_is_left_of_a_world(told: list[Any]) -> None:
 
 
 def make_groups_late(process: int, folder: Path) -> None:
+    """Groups of a part of the ranks wait and count as their world does, and end with it."""
     groups = start(process, folder)
     groups.wait_up_to(60)
-    point = Point(sync="hsdp", workers=2, node_size=1)
-    job = Job(
-        point=point, rank=process, device=torch.device("cpu"), loss=lambda model, batch: batch
-    )
+    job = job_of(Point(sync="hsdp", workers=2, node_size=1, workload=Filled(2)), process)
     # That of all ranks would be the world itself.
     inside = mesh_of_nodes(job).get_group("in_node")
     assert inside.size() == 1
@@ -198,7 +172,7 @@ def make_groups_late(process: int, folder: Path) -> None:
     before = groups.position
     distributed.all_reduce(torch.ones(1), group=inside)
     assert (made_with, timeout_of(inside), groups.position) == (60, 90, before + 1)
-    groups.enter(1, rank=process, workers=2, local_rank=process, local_workers=2, node_rank=0)
+    enter(groups, 1, rank=process, workers=2)
     assert (len(all_groups()), groups.position) == (1, 0)
     meet(folder, process)
 
@@ -208,28 +182,20 @@ def timeout_of(group: Any) -> float:
     return seconds
 
 
-def test_groups_of_a_part_of_the_ranks_wait_and_count_as_their_world_does_and_end_with_it(
-    tmp_path: Path,
-) -> None:
-    spawn(make_groups_late, args=(tmp_path,), nprocs=2)
-
-
 SHORT_S, LATE_S = 3.0, 4.0
 """What a world was made with, and by how much one of its ranks is late."""
 
 
 def wait_for_a_late_rank(process: int, folder: Path) -> None:
+    """Ranks wait as long as a task says, not as their world was made with."""
     timeout = timedelta(seconds=SHORT_S)
     meet(folder, process, where="begins")
     groups = start(process, folder, timeout=timeout)
     groups.wait_up_to(60)
     for world in range(2):
-        groups.enter(
-            world, rank=process, workers=2, local_rank=process, local_workers=2, node_rank=0
-        )
-        store = distributed_c10d.PrefixStore(
-            f"looks {world}", distributed_c10d._get_default_store()
-        )
+        enter(groups, world, rank=process, workers=2)
+        whole = distributed_c10d._get_default_store()
+        store = distributed_c10d.PrefixStore(f"looks {world}", whole)
         if process == 1:
             time.sleep(LATE_S)
         both = torch.ones(1)
@@ -242,14 +208,8 @@ def wait_for_a_late_rank(process: int, folder: Path) -> None:
     meet(folder, process)
 
 
-@pytest.mark.slow
-def test_ranks_wait_for_each_other_as_long_as_a_task_says_not_as_their_world_was_made_with(
-    tmp_path: Path,
-) -> None:
-    spawn(wait_for_a_late_rank, args=(tmp_path,), nprocs=2)
-
-
 def exchange_with_gradients(process: int, folder: Path) -> None:
+    """Differentiable collectives are those of the world."""
     groups = start(process, folder)
     # In a session it is imported when there is a group, which its functions then take for their
     # default.
@@ -260,20 +220,15 @@ def exchange_with_gradients(process: int, folder: Path) -> None:
     assert functional.all_reduce.__defaults__[-1] is first
     assert ShardedGradScaler.__init__.__defaults__[-1] is first
     groups.wait_up_to(20)
-    groups.enter(
-        1, rank=0 if process == 0 else None, workers=1, local_rank=0, local_workers=1, node_rank=0
-    )
+    enter(groups, 1, rank=0 if process == 0 else None, workers=1)
     if process == 0:
         assert float(functional.all_reduce(torch.full((1,), 3.0))) == 3.0
         assert ShardedGradScaler.__init__.__defaults__[-1] is None
     meet(folder, process)
 
 
-def test_differentiable_collectives_are_those_of_the_world(tmp_path: Path) -> None:
-    spawn(exchange_with_gradients, args=(tmp_path,), nprocs=2)
-
-
 def give_the_group_up(process: int, folder: Path) -> None:
+    """The log of a rank has no warning of torch's own names."""
     warnings.simplefilter("error")
     start(process, folder, size=1)
     with without_group("a script"):
@@ -281,5 +236,16 @@ def give_the_group_up(process: int, folder: Path) -> None:
     assert distributed.is_initialized()
 
 
-def test_the_log_of_a_rank_has_no_warning_of_torch_s_own_names(tmp_path: Path) -> None:
-    spawn(give_the_group_up, args=(tmp_path,), nprocs=1)
+@pytest.mark.parametrize(
+    ("claim", "processes"),
+    [
+        (make_groups_late, 2),
+        (exchange_with_gradients, 2),
+        (give_the_group_up, 1),
+        pytest.param(wait_for_a_late_rank, 2, marks=pytest.mark.slow),
+    ],
+)
+def test_a_world_of_a_session(
+    claim: Callable[[int, Path], None], processes: int, tmp_path: Path
+) -> None:
+    spawn(claim, args=(tmp_path,), nprocs=processes)
