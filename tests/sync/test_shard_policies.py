@@ -70,17 +70,14 @@ class Net:
         return wrong.square().mean()
 
 
+BF16_SHARDS = {"sync": "fsdp", "shard_precision": "bf16"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "fsdp": {"sync": "fsdp"},
-    "fsdp bf16": {"sync": "fsdp", "shard_precision": "bf16"},
+    "fsdp bf16": BF16_SHARDS,
     "fsdp_grad bf16": {"sync": "fsdp_grad", "shard_precision": "bf16"},
     "fsdp node": {"sync": "fsdp", "reshard": "node", "node_size": 2},
     "hsdp never": {"sync": "hsdp", "reshard": "never", "node_size": 2},
-    "fsdp bf16 checkpointed": {
-        "sync": "fsdp",
-        "shard_precision": "bf16",
-        "checkpointing": "blocks",
-    },
+    "fsdp bf16 checkpointed": {**BF16_SHARDS, "checkpointing": "blocks"},
 }
 WORKERS = 4
 
@@ -164,14 +161,9 @@ class Equal(Net):
 
 def kept(mode: str, rank: int) -> Seen:
     """Shares of the model's bytes that are there when the second update of AdamW begins."""
-    point = Point(
-        workers=WORKERS,
-        micro_batch=1,
-        sync=mode,
-        optimizer="adamw",
-        node_size=2 if mode == "hsdp" else None,
-        workload=Equal(),
-    )
+    node_size = 2 if mode == "hsdp" else None
+    fields: dict[str, Any] = {"workers": WORKERS, "micro_batch": 1, "node_size": node_size}
+    point = Point(sync=mode, optimizer="adamw", workload=Equal(), **fields)
     model, after_forward, found = Equal().build(), list[int](), Seen()
     loop = Loop(noting(point, rank, model, after_forward), model)
     optimizer = loop.mode._optimizer  # type: ignore[attr-defined]
@@ -273,28 +265,10 @@ Weights that differ in their last bit may be rounded to neighbouring numbers in 
 BF16 = [name for name in VARIANTS if "bf16" in name]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", VARIANTS)
-def test_a_variant_trains_as_one_process_does(ranks: Ranks, name: str) -> None:
-    expected = by_one_process(point_of(name), casts=name in BF16)
-    assert (
-        max(distance(rank[name]["weights"], expected) for rank in ranks) < TOLERANCE[name in BF16]
-    )
-
-
 def test_the_tolerance_tells_rounded_parameters_from_whole_ones() -> None:
     point = point_of("fsdp bf16")
     rounded, whole = (by_one_process(point, casts=casts) for casts in (True, False))
     assert distance(whole, rounded) > 2 * TOLERANCE[True]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", VARIANTS)
-def test_blocks_compute_in_the_type_in_which_their_parameters_are_gathered(
-    ranks: Ranks, name: str
-) -> None:
-    kind = torch.bfloat16 if name in BF16 else torch.float32
-    assert {types for rank in ranks for types in rank[name]["types"]} == {(kind, kind)}
 
 
 WHOLE = BLOCKS_BYTES + REST_BYTES
@@ -302,23 +276,25 @@ WHOLE = BLOCKS_BYTES + REST_BYTES
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "blocks", "rest"),
+    ("name", "blocks", "rest", "gathered"),
     [
-        ("fsdp", 1 / 4, 1),
-        ("fsdp bf16", 1 / 4, 1 / 2),
-        ("fsdp_grad bf16", 1 / 2, 1 / 2),
-        ("fsdp node", 1 / 2, 1),
-        ("hsdp never", 1, 1),
+        ("fsdp", 1 / 4, 1, 1),
+        ("fsdp bf16", 1 / 4, 1 / 2, 1 / 2),
+        ("fsdp_grad bf16", 1 / 2, 1 / 2, None),
+        ("fsdp node", 1 / 2, 1, 1),
+        ("hsdp never", 1, 1, 0),
     ],
 )
-def test_parameters_after_forward_are_what_the_point_says(
-    ranks: Ranks, name: str, blocks: float, rest: float
+def test_parameters_after_forward_and_without_the_exchange_are_what_the_point_says(
+    ranks: Ranks, name: str, blocks: float, rest: float, gathered: float | None
 ) -> None:
-    for rank in ranks:
+    for found in (rank[name] for rank in ranks):
         expected = blocks * BLOCKS_BYTES + rest * REST_BYTES
-        assert rank[name]["after_forward"] == expected
+        assert found["after_forward"] == expected
         # Also when steps without the exchange have kept all of them whole.
-        assert rank[name]["after_forward_again"] == expected
+        assert found["after_forward_again"] == expected
+        # Without it gradients are whole, in fp32.
+        assert gathered is None or found["without_exchange"] == (1 + gathered) * WHOLE
 
 
 def sent_by(name: str) -> float:
@@ -348,21 +324,18 @@ def sent_by(name: str) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_step_sends_what_the_formulas_say(ranks: Ranks, name: str) -> None:
-    for rank in ranks:
-        assert rank[name]["sent"] == pytest.approx(sent_by(name), rel=0.001)
-        # Steps without the exchange leave no gradients to later ones.
-        assert set(rank[name]["left_over"]) == {None}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "parameters"), [("fsdp", 1), ("fsdp bf16", 1 / 2), ("fsdp node", 1), ("hsdp never", 0)]
-)
-def test_a_step_without_the_exchange_needs_whole_gradients_in_fp32_and_gathered_parameters(
-    ranks: Ranks, name: str, parameters: float
+def test_a_variant_trains_as_one_process_does_in_its_type_and_sends_what_the_formulas_say(
+    ranks: Ranks, name: str
 ) -> None:
-    assert {rank[name]["without_exchange"] for rank in ranks} == {(1 + parameters) * WHOLE}
+    casts = name in BF16
+    expected = by_one_process(point_of(name), casts=casts)
+    kind = torch.bfloat16 if casts else torch.float32
+    for found in (rank[name] for rank in ranks):
+        assert distance(found["weights"], expected) < TOLERANCE[casts]
+        assert found["types"] == {(kind, kind)}
+        assert found["sent"] == pytest.approx(sent_by(name), rel=0.001)
+        # Steps without the exchange leave no gradients to later ones.
+        assert set(found["left_over"]) == {None}
 
 
 @pytest.mark.slow
