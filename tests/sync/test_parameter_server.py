@@ -17,9 +17,11 @@ from ray import cloudpickle
 from torch import nn
 
 from dtsweep.measure.clock import CpuClock
+from dtsweep.sweep.compressions import COMPRESSIONS, reads_of
 from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job
 from dtsweep.sync.parameter_server import ParameterServer, deal
+from dtsweep.sync.pushes import Pushes
 from dtsweep.sync.server_shard import Flat, Shard
 from tests.ranks import alone
 from tests.sharded import Descent
@@ -367,3 +369,73 @@ def test_a_worker_clips_each_push_before_it_is_compressed(
     clips: dict[str, Any] = {"clip_norm": 0.3, "compression": "fp16"}
     found = one_process(Line(), shards=2, make=sgd, staleness=None, **clips)
     assert all((f - e).abs().max() <= 1e-3 for f, e in zip(found, expected, strict=True))
+
+
+# What a worker pushes, packed on one end and unpacked on the other
+
+SHAPES = [torch.Size([40, 30]), torch.Size([7])]
+NUMEL = 1207
+VARIANTS = [
+    (None, None),
+    *(
+        (name, coding)
+        for name in COMPRESSIONS
+        for coding in (None, "zstd")
+        if not coding or COMPRESSIONS[name].can_be_coded
+    ),
+]
+
+
+def pushed_by(compression: str | None, coding: str | None = None, **fields: Any) -> Point:
+    if coding:
+        fields["compression_coding"] = coding
+    return point(2, None, compression=compression, **fields)
+
+
+def gradient(step: int) -> torch.Tensor:
+    return torch.randn(NUMEL, generator=torch.Generator().manual_seed(step))
+
+
+@pytest.mark.parametrize(("compression", "coding"), VARIANTS)
+def test_the_shard_reads_what_the_worker_takes_for_pushed(
+    compression: str | None, coding: str | None
+) -> None:
+    worker, twin, shard = (Pushes(pushed_by(compression, coding), SHAPES) for _ in range(3))
+    total, read = torch.zeros(NUMEL), torch.zeros(NUMEL)
+    for step in range(5):
+        pushed = worker.pack(gradient(step))
+        pushed.flags.writeable = False
+        found = shard.unpack(pushed)
+        assert torch.equal(found, twin.changed(gradient(step)))
+        total, read = total + gradient(step), read + found
+    if compression in (None, "fp16", "bf16", "int8"):
+        assert torch.allclose(read, total, atol=0.2)
+    assert (worker.pack(gradient(9)).nbytes < 4 * NUMEL) == (compression is not None)
+
+
+@pytest.mark.parametrize("compression", [None, *COMPRESSIONS])
+@in_a_loop
+async def test_each_worker_s_pushes_are_read_by_themselves(compression: str | None) -> None:
+    """One worker pushes twice before the other does: payloads depend on their worker's count."""
+    fields: dict[str, Any] = {}
+    if "compression_ratio" in reads_of(compression):
+        fields = {"compression_ratio": 0.25}
+    plan = pushed_by(compression, **fields)
+    shard = Shard()
+    start = [torch.zeros(shape) for shape in SHAPES]
+    await shard.reset(start, functools.partial(torch.optim.SGD, lr=1.0), plan)
+    workers, twins = ([Pushes(plan, SHAPES) for _ in range(2)] for _ in range(2))
+    expected = torch.zeros(NUMEL)
+    for step, rank in enumerate((0, 0, 1, 0, 1, 1)):
+        values, _, _ = await shard.exchange(rank, workers[rank].pack(gradient(step)), 0)
+        expected -= twins[rank].changed(gradient(step)) / 2
+    assert values is not None
+    assert torch.allclose(torch.from_numpy(values), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("compression", ["topk", "randomk"])
+def test_what_leaves_nothing_out_is_the_gradient(compression: str) -> None:
+    plan = pushed_by(compression, compression_ratio=1.0)
+    worker, shard = (Pushes(plan, SHAPES) for _ in range(2))
+    for step in range(3):
+        assert torch.equal(shard.unpack(worker.pack(gradient(step))), gradient(step))
