@@ -40,7 +40,7 @@ def spawn(function: Callable[..., None], *, args: tuple[Any, ...], nprocs: int) 
 def results_of(work: Callable[..., Any], *given: Any, workers: int) -> list[Any]:
     """Results of `work(rank, *given)` on each rank of a world of gloo, by rank."""
     with TemporaryDirectory() as folder:
-        spawn(_leave_result, args=(work, given, workers, folder), nprocs=workers)
+        spawn(_leave_result, args=(work, given, workers, *free_ports(1), folder), nprocs=workers)
         places = [Path(folder) / f"{rank}.pt" for rank in range(workers)]
         return [torch.load(place, weights_only=False) for place in places]
 
@@ -57,29 +57,22 @@ def _train_all(rank: int, train: Callable[..., Any], cases: Sequence[Any]) -> di
 
 
 def _leave_result(
-    rank: int, work: Callable[..., Any], given: Sequence[Any], workers: int, folder: str
+    rank: int, work: Callable[..., Any], given: Sequence[Any], workers: int, port: int, folder: str
 ) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/store",
-        rank=rank,
-        world_size=workers,
-        timeout=timedelta(seconds=120),
-    )
+    join(rank, workers=workers, port=port)
     torch.save(work(rank, *given), Path(folder) / f"{rank}.pt")
     leave()
 
 
 def join(rank: int, *, workers: int, port: int) -> None:
-    """Be one of the ranks that meet at this port, on one thread; a vain wait ends in a minute."""
+    """Be one of the ranks that meet at this port, on one thread; a vain wait ends in two minutes."""
     torch.set_num_threads(1)
     distributed.init_process_group(
         "gloo",
         init_method=f"tcp://127.0.0.1:{port}",
         rank=rank,
         world_size=workers,
-        timeout=timedelta(seconds=60),
+        timeout=timedelta(seconds=120),
     )
 
 

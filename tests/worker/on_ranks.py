@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import RankContext, become_rank
-from tests.ranks import free_ports, join, leave, spawn
+from tests.ranks import results_of
 
 Attempt = Callable[[RankContext, Task], Any]
 Cases = Mapping[str, tuple[Measure, Point]]
@@ -62,16 +61,11 @@ def window(steps: int, **fields: Any) -> Measure:
 
 
 def run_trials(
-    folder: Path,
-    cases: Cases,
-    *,
-    attempt: Attempt = run_attempt,
-    roles: Mapping[str, str] | None = None,
+    cases: Cases, *, attempt: Attempt = run_attempt, roles: Mapping[str, str] | None = None
 ) -> Trials:
     """Run all cases on as many ranks as their points have workers.
 
     Args:
-        folder: for what ranks send.
         cases: limits and points by name.
         attempt: what a rank does for a case; it sends what this returns.
         roles: of tasks that are no trials.
@@ -88,9 +82,7 @@ def run_trials(
     }
     (workers,) = {point.workers for point in points.values()}
     given = {case: (task, points[case].workload) for case, task in tasks.items()}
-    spawn(_be_rank, args=(workers, *free_ports(1), folder, attempt, given), nprocs=workers)
-    saved = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(workers)]
-    facts, results = zip(*saved, strict=True)
+    facts, results = zip(*results_of(_be_rank, attempt, given, workers=workers), strict=True)
     return Trials(
         sweeps,
         tasks,
@@ -101,18 +93,11 @@ def run_trials(
 
 
 def _be_rank(
-    rank: int,
-    workers: int,
-    port: int,
-    folder: Path,
-    attempt: Attempt,
-    given: Mapping[str, tuple[Task, Any]],
-) -> None:
-    join(rank, workers=workers, port=port)
+    rank: int, attempt: Attempt, given: Mapping[str, tuple[Task, Any]]
+) -> tuple[RankFacts, dict[str, Any]]:
     context = become_rank(rank, torch.device("cpu"), workload=None, own_variables=())
     results = {
         case: attempt(replace(context, workload=workload), task)
         for case, (task, workload) in given.items()
     }
-    torch.save((context.facts, results), folder / f"{rank}.pt")
-    leave()
+    return context.facts, results

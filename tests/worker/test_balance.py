@@ -76,10 +76,10 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
+def trials() -> Trials:
     usual = {"workers": WORKERS, "micro_batch": 6, "workload": Busy()}
     cases = {case: (MEASURE, Point(**{**usual, **fields})) for case, fields in CASES.items()}
-    return run_trials(tmp_path_factory.mktemp("balance"), cases)
+    return run_trials(cases)
 
 
 def shares_of(trials: Trials, case: str) -> list[int | None]:

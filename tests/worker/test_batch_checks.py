@@ -290,14 +290,14 @@ def points() -> dict[str, Point]:
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
+def trials() -> Trials:
     cases = {}
     for case, point in points().items():
         measure = EXACT if case.startswith(("stops", "fails", "parts before")) else SHORT
         if case not in QUICK:
             measure = replace(measure, exchange="precise")
         cases[case] = (measure, point)
-    return run_trials(tmp_path_factory.mktemp("checks"), cases)
+    return run_trials(cases)
 
 
 @pytest.mark.parametrize("case", [name for name in points() if name.startswith("round")])

@@ -365,11 +365,11 @@ def points() -> dict[str, Point]:
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
+def trials() -> Trials:
     cases = {
         case: (replace(SHORT, check=case not in LIES), point) for case, point in points().items()
     }
-    return run_trials(tmp_path_factory.mktemp("exact"), cases)
+    return run_trials(cases)
 
 
 @pytest.mark.parametrize(("name", "mode"), sampled())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.task import task_of
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank
-from tests.ranks import spawn
+from tests.ranks import results_of
 from tests.worker import library_loops
 
 pytestmark = pytest.mark.slow
@@ -45,13 +44,9 @@ class Trial:
     descriptors: int
 
 
-def measure_on(rank: int, folder: Path, name: str) -> None:
-    torch.set_num_threads(1)
+def measure_on(rank: int, folder: Path, name: str) -> list[Trial]:
     os.chdir(folder)
     os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/session", rank=rank, world_size=2
-    )
     workload = LOOPS[name]()
     sweep = Sweep(
         workload=workload,
@@ -71,8 +66,7 @@ def measure_on(rank: int, folder: Path, name: str) -> None:
         counts = [len(list(Path(f"/proc/self/{kind}").iterdir())) for kind in ("task", "fd")]
         distributed.barrier()
         trials.append(Trial(result, *counts))
-    (folder / f"{rank}.sent").write_bytes(pickle.dumps(trials))
-    distributed.destroy_process_group()
+    return trials
 
 
 @pytest.fixture(scope="module", params=list(LOOPS))
@@ -81,10 +75,9 @@ def trials(request: Any, tmp_path_factory: pytest.TempPathFactory) -> list[list[
     library = {"dispatcher": "accelerate"}.get(request.param, request.param)
     pytest.importorskip(library)
     folder = tmp_path_factory.mktemp(request.param)
-    spawn(measure_on, args=(folder, request.param), nprocs=2)
-    left = {path.name for path in folder.iterdir()} - {"session", "0.sent", "1.sent"}
-    assert left <= {"trainer_output"}
-    return [pickle.loads((folder / f"{rank}.sent").read_bytes()) for rank in range(2)]
+    found = results_of(measure_on, folder, request.param, workers=2)
+    assert {path.name for path in folder.iterdir()} <= {"trainer_output"}
+    return found
 
 
 def test_steps_and_samples_of_a_library_are_counted(trials: list[list[Trial]]) -> None:

@@ -261,12 +261,12 @@ def train_and_keep(context: RankContext, task: Task) -> tuple[RankResult, Any]:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Trials:
+def ran() -> Trials:
     cases = {
         way: (replace(SHORT, check=way in (*CHECKED, "stages", "renamed")), point_of(way))
         for way in WAYS
     }
-    return run_trials(tmp_path_factory.mktemp("own"), cases, attempt=train_and_keep)
+    return run_trials(cases, attempt=train_and_keep)
 
 
 @pytest.fixture(scope="module")

@@ -291,21 +291,21 @@ def attempt(context: RankContext, task: Task) -> RankResult:
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, Any]]:
+def seen() -> dict[str, dict[int, Any]]:
     """What each rank saw in the first steps of a case, with and without the check."""
     cases = {case: (SHORT, point_of(**fields)) for case, fields in (AGREEING | WRONG).items()}
-    return run_trials(tmp_path_factory.mktemp("first"), cases, attempt=both_ways).results
+    return run_trials(cases, attempt=both_ways).results
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
+def trials() -> Iterator[Trials]:
     with pytest.MonkeyPatch.context() as patch:
         declare(patch, OF_TESTS)
         cases = {
             case: (replace(SHORT, check=case != "without"), point_of(**fields))
             for case, fields in TRIALS.items()
         }
-        yield run_trials(tmp_path_factory.mktemp("trials"), cases, attempt=attempt)
+        yield run_trials(cases, attempt=attempt)
 
 
 @pytest.mark.parametrize("case", AGREEING)

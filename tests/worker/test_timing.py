@@ -194,13 +194,12 @@ def attempt(context: RankContext, task: Task) -> RankResult:
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
+def trials() -> Trials:
     usual = {"workers": WORKERS, "micro_batch": 2, "workload": Line()}
     cases = {
         case: (measure, Point(**{**usual, **fields})) for case, (measure, fields) in CASES.items()
     }
-    folder = tmp_path_factory.mktemp("timing")
-    return run_trials(folder, cases, attempt=attempt, roles={"canary": "canary"})
+    return run_trials(cases, attempt=attempt, roles={"canary": "canary"})
 
 
 @pytest.mark.parametrize("case", CASES)
