@@ -476,10 +476,7 @@ def test_a_batch_of_the_samples_that_were_asked_for_is_accepted(workload: Any) -
     ("workload", "words"),
     [
         (Fixed(), "a tensor of 32 samples where micro_batch=4 asked for 4; .* samples_in"),
-        (
-            Columns(columns=5),
-            r"samples_in\(batch\) counts 5 samples where micro_batch=4 asked",
-        ),
+        (Columns(columns=5), r"samples_in\(batch\) counts 5 samples where micro_batch=4 asked"),
     ],
 )
 def test_a_batch_of_another_size_is_refused_with_both_numbers_and_the_axis(
