@@ -143,7 +143,7 @@ def expected_of(index: int) -> Weights:
 
 
 class Optimizer:
-    """SGD, momentum, AdamW or Adagrad by formula, on a vector."""
+    """SGD, momentum, Adam, AdamW or Adagrad by formula, on a vector."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -167,7 +167,8 @@ class Optimizer:
         second = 0.999 * self.moments[1] + 0.001 * gradient**2
         self.moments = [first, second]
         root = np.sqrt(second / (1 - 0.999**self.count)) + 1e-8
-        return x * (1 - LEARNING_RATE * 0.01) - LEARNING_RATE * first / (1 - 0.9**self.count) / root
+        kept = 1 - LEARNING_RATE * 0.01 * (self.name == "adamw")
+        return x * kept - LEARNING_RATE * first / (1 - 0.9**self.count) / root
 
 
 def gradient(workload: Any, x: Weights, batch: Tensor) -> tuple[Weights, float]:

@@ -27,13 +27,12 @@ from dtsweep.sync.parameter_server import ParameterServer
 from dtsweep.sync.passes import make_optimizer
 from dtsweep.sync.server_shard import Shard
 from tests.ranks import alone
+from tests.sync.test_local_steps import LEARNING_RATE, Optimizer
 from tests.sync.test_parameter_server import Server, in_a_loop, turns
 
 Vector = NDArray[np.float64]
 
 WORKERS = 3
-RATE, MOMENTUM, EPSILON = 0.05, 0.9, 1e-8
-BETAS = (0.9, 0.999)
 ORDER = np.random.default_rng(0).integers(0, WORKERS, 60).tolist()
 """Workers in the order of their steps: uneven, so that gradients come late."""
 
@@ -41,7 +40,7 @@ ORDER = np.random.default_rng(0).integers(0, WORKERS, 60).tolist()
 def point(**fields: Any) -> Point:
     return Point(
         sync="parameter_server",
-        **{"workers": WORKERS, "learning_rate": RATE, "optimizer": "sgd", **fields},
+        **{"workers": WORKERS, "learning_rate": LEARNING_RATE, "optimizer": "sgd", **fields},
     )
 
 
@@ -70,37 +69,14 @@ def clipped(g: Vector, limit: float | None) -> Vector:
     return g * min(1.0, limit / (np.linalg.norm(g) + 1e-6))
 
 
-@dataclass
-class ByHand:
-    """A server with an optimizer, as textbooks write it."""
-
-    optimizer: str
-    x: Vector = field(default_factory=lambda: np.array([0.5, -0.3, 0.2, 0.1]))
-    m: Vector = field(default_factory=lambda: np.zeros(4))
-    v: Vector = field(default_factory=lambda: np.zeros(4))
-    updates: int = 0
-
-    def update(self, g: Vector, rate: float) -> None:
-        self.updates += 1
-        if self.optimizer == "sgd":
-            self.x = self.x - rate * g
-        if self.optimizer == "momentum":
-            self.m = MOMENTUM * self.m + g
-            self.x = self.x - rate * self.m
-        if self.optimizer == "adam":
-            self.m = BETAS[0] * self.m + (1 - BETAS[0]) * g
-            self.v = BETAS[1] * self.v + (1 - BETAS[1]) * g**2
-            m, v = (s / (1 - b**self.updates) for s, b in zip((self.m, self.v), BETAS, strict=True))
-            self.x = self.x - rate * m / (np.sqrt(v) + EPSILON)
+START = np.array([0.5, -0.3, 0.2, 0.1])
 
 
 def plainly(of: Point, gradients: list[Vector]) -> list[Vector]:
     """Parameters before and after each update by these gradients, the model's in one place."""
-    server = ByHand(of.optimizer)
-    values = [server.x]
+    server, values = Optimizer(of.optimizer), [START]
     for g in gradients:
-        server.update(clipped(g, of.clip_norm), RATE)
-        values.append(server.x)
+        values.append(server.updated(values[-1], clipped(g, of.clip_norm)))
     return values
 
 
@@ -117,23 +93,23 @@ class Replica:
 
 def replay(of: Point) -> tuple[list[Vector], list[int]]:
     """Parameters of each worker at the end, and each push's staleness, by the equations."""
-    server = ByHand(of.optimizer)
-    replicas = [Replica(server.x) for _ in range(WORKERS)]
+    server, x = Optimizer(of.optimizer), START
+    replicas = [Replica(x) for _ in range(WORKERS)]
     late = []
     for rank in ORDER:
         worker = replicas[rank]
         g = clipped(gradient(worker.x, rank, worker.steps), of.clip_norm)
         worker.accrued = worker.accrued + g
-        worker.x = worker.x - RATE / WORKERS * g
+        worker.x = worker.x - LEARNING_RATE / WORKERS * g
         worker.steps += 1
         if worker.steps % of.push_period == 0:
             late.append(worker.others)
-            server.update(worker.accrued / WORKERS, RATE)
+            x = server.updated(x, worker.accrued / WORKERS)
             worker.accrued = np.zeros(4)
             for other in replicas:
                 other.others += other is not worker
         if worker.steps % of.pull_period == 0:
-            worker.x, worker.others = server.x, 0
+            worker.x, worker.others = x, 0
     return [worker.x for worker in replicas], late
 
 
@@ -149,7 +125,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Point], Any]]
         for rank in range(WORKERS):
             job = Job(point=of, rank=rank, device=torch.device("cpu"), loss=loss, servers=shards)
             models.append(nn.Linear(3, 1).double())
-            start = torch.from_numpy(ByHand("sgd").x)
+            start = torch.from_numpy(START)
             nn.utils.vector_to_parameters(start.clone(), models[rank].parameters())
             modes.append(ParameterServer(job))
             modes[rank].prepare(models[rank], make)
@@ -187,9 +163,8 @@ def test_an_asynchronous_server_trains_as_its_papers_write_it(
     found, late = trained(of)
     assert late == expected_late
     assert max(late) > 1
-    start = ByHand("sgd").x
     for got, wanted in zip(found, expected, strict=True):
-        assert np.abs(got - wanted).max() <= 1e-12 * np.abs(wanted - start).max()
+        assert np.abs(got - wanted).max() <= 1e-12 * np.abs(wanted - START).max()
 
 
 # Backup workers
@@ -220,7 +195,7 @@ class Handle:
 async def shards_of(of: Point) -> list[Shard]:
     """Two shards, of the weights and of the bias."""
     shards = [Shard(), Shard()]
-    values = torch.from_numpy(ByHand("sgd").x)
+    values = torch.from_numpy(START.copy())
     parts = [values[:3], values[3:]]
     for place, shard in enumerate(shards):
         parameters = [part.to("meta") for part in parts]
@@ -250,7 +225,7 @@ async def test_with_backup_workers_an_update_is_the_mean_of_the_first_gradients_
     server: dict[str, Any] = {"optimizer": "momentum", "clip_norm": clip_norm, "shards": 2}
     of = point(workers=workers, staleness=0, drop_slowest=dropped, **server)
     pushes: list[Pushed] = []
-    pulled: dict[int, Vector] = {0: ByHand("sgd").x}
+    pulled: dict[int, Vector] = {0: START}
     random = np.random.default_rng(dropped)
     shards = await shards_of(of)
     together = asyncio.Barrier(workers)
@@ -307,4 +282,4 @@ async def test_a_dropped_worker_goes_on_at_once_with_the_parameters_that_there_a
     values, version, late = await shard.exchange(2, 9 * g, 0)
     assert (version, late) == (1, 1)
     assert values is not None
-    assert np.abs(values - (ByHand("sgd").x[:3] - RATE * g)).max() <= 1e-15
+    assert np.abs(values - (START[:3] - LEARNING_RATE * g)).max() <= 1e-15

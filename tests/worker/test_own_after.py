@@ -25,14 +25,12 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from dtsweep import Measure, Point, Sweep, workloads
 from dtsweep.hardware.readiness import free_memory_bytes
 from dtsweep.measure.stopping import LEAST_STEPS
 from dtsweep.measure.store_group import GaveUpError, StoreGroup
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.metrics.summary import columns_of_steps
 from dtsweep.metrics.window_view import mark_warmup
-from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker import own_after
 from dtsweep.worker.copies import part_of
 from dtsweep.worker.exchange_cost import room_bytes
@@ -42,21 +40,13 @@ from dtsweep.worker.own_facts import COMPILED, NO_MODEL, ForwardWatch
 from dtsweep.worker.own_loop import ENDED, OwnLoop
 from dtsweep.worker.rank import become_rank
 from tests.ranks import spawn
+from tests.worker.test_own_loop import CPU, MEASURE, WORKLOAD, task
 
-CPU = torch.device("cpu")
 STEPS = 30
-MEASURE = Measure(half_width=None, warmup_steps=3, min_steps=STEPS, min_seconds=0, max_seconds=60)
-WORKLOAD = workloads.Gpt(layers=1, width=16, sequence=8)
 SAME = TensorDataset(torch.ones(64, 4))
 DATA = TensorDataset(torch.randn(64, 4, generator=torch.Generator().manual_seed(0)))
 CALLS: list[int | None] = []
 """Collectives before each batch of the loop under way."""
-
-
-def task(workers: int = 2, **settings: Any) -> Task:
-    measure = replace(MEASURE, **settings)
-    sweep = Sweep(workload=WORKLOAD, axes={"workers": [workers]}, measure=measure)
-    return task_of(sweep, Point(workload=WORKLOAD, workers=workers))
 
 
 def batches(data: TensorDataset = DATA, *, is_distributed: bool = True) -> Iterator[torch.Tensor]:
@@ -250,6 +240,7 @@ LOOPS: dict[str, Callable[[], None]] = {
     "ended": lambda: train(wrapped(), steps=MEASURE.warmup_steps + LEAST_STEPS),
 }
 
+USUAL: dict[str, Any] = {"min_steps": STEPS}
 SETTINGS: dict[str, dict[str, Any]] = {
     # Rounds after a window take half of `max_seconds` at most.
     "precise": {"exchange": "precise", "max_seconds": 2},
@@ -272,7 +263,7 @@ def measure_on(rank: int, folder: Path) -> None:
         distributed.init_process_group(
             "gloo", init_method=f"file://{folder}/{case}", rank=rank, world_size=2
         )
-        job = replace(task(**SETTINGS.get(case, {})), is_profiled=case == "profile")
+        job = replace(task(2, **(USUAL | SETTINGS.get(case, {}))), is_profiled=case == "profile")
         CALLS.clear()
         sent[case] = OwnLoop(job, context, group).run(loop)
         calls[case] = [*CALLS, collectives()]
@@ -300,7 +291,7 @@ def sent(ran: list[Any]) -> Sent:
 
 def row_of(ranks: list[Measured]) -> dict[str, Any]:
     """Columns of the trial that are made from steps."""
-    point = task().point
+    point = task(2).point
     nodes = ["a"] * len(ranks)
     return columns_of_steps(point, mark_warmup(point, ranks), nodes=nodes, half_width=None)
 

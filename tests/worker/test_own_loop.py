@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,8 +37,9 @@ MEASURE = Measure(half_width=None, warmup_steps=3, min_steps=STEPS, min_seconds=
 WORKLOAD = workloads.Gpt(layers=1, width=16, sequence=8)
 
 
-def task(workers: int = 1) -> Task:
-    sweep = Sweep(workload=WORKLOAD, axes={"workers": [workers]}, measure=MEASURE)
+def task(workers: int = 1, **settings: Any) -> Task:
+    measure = replace(MEASURE, **settings)
+    sweep = Sweep(workload=WORKLOAD, axes={"workers": [workers]}, measure=measure)
     return task_of(sweep, Point(workload=WORKLOAD, workers=workers))
 
 

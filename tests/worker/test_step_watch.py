@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -16,19 +17,6 @@ from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.in_process import only_rank
 from dtsweep.worker.step_watch import StepWatch
 from tests.driver.test_in_process_run import QUICK, Line
-
-
-@dataclass
-class Steps:
-    steps_begun: int = 0
-
-
-@dataclass
-class Clock:
-    seconds: float = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 @dataclass(frozen=True)
@@ -74,11 +62,16 @@ def test_a_loss_that_blocks_is_named_with_its_line_and_step(
     )
 
 
+def watching(lines: list[str], clock: Any, *, place: str | None) -> StepWatch:
+    """A watch that looks when it is told to."""
+    return StepWatch(
+        lines.append, now=lambda: clock.seconds, look_every_s=3600, place_of=lambda _: place
+    )
+
+
 def test_lines_come_seldom_and_again_for_another_step(lines: list[str]) -> None:
-    clock, steps = Clock(), Steps()
-    with StepWatch(
-        lines.append, now=clock, look_every_s=3600, place_of=lambda _: "in batch (net.py:7)"
-    ) as watch:
+    clock, steps = SimpleNamespace(seconds=0.0), SimpleNamespace(steps_begun=0)
+    with watching(lines, clock, place="in batch (net.py:7)") as watch:
         watch.begin()
         watch.follow(steps)
         for begun in (0, 3):
@@ -95,8 +88,8 @@ def test_lines_come_seldom_and_again_for_another_step(lines: list[str]) -> None:
 
 
 def test_a_rank_that_waits_for_others_is_not_named(lines: list[str]) -> None:
-    clock = Clock()
-    with StepWatch(lines.append, now=clock, look_every_s=3600, place_of=lambda _: None) as watch:
+    clock = SimpleNamespace(seconds=0.0)
+    with watching(lines, clock, place=None) as watch:
         watch.begin()
         clock.seconds = 100
         watch.look()
