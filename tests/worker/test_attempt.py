@@ -10,9 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -133,26 +134,22 @@ CONTEXT = RankContext(rank=0, device=CPU, workload=Line(), telemetry=Telemetry(C
 
 
 def tried(
-    workload: Any, measure: Measure = SHORT, context: RankContext = CONTEXT, **fields: Any
-) -> RankResult:
-    sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=measure)
-    point = Point(**{"micro_batch": 3, "workload": workload, **fields})
-    return tried_in(sweep, point, context)
-
-
-def tried_in(
-    sweep: Sweep,
-    point: Point,
+    workload: Any,
+    measure: Measure = SHORT,
     context: RankContext = CONTEXT,
+    *,
     on_warm: Callable[[float], None] = lambda _: None,
-    **more: Any,
+    of_sweep: Mapping[str, Any] = MappingProxyType({}),
+    of_task: Mapping[str, Any] = MappingProxyType({}),
+    **fields: Any,
 ) -> RankResult:
-    """Run an attempt; `more` are arguments and fields of its task."""
+    """Run an attempt at a point with these fields."""
     for seen in SEEN.values():
         seen.clear()
-    is_profiled = more.pop("is_profiled", False)
-    task = replace(task_of(sweep, point, **more), is_profiled=is_profiled)
-    return run_attempt(replace(context, workload=point.workload), task, on_warm=on_warm)
+    sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=measure, **of_sweep)
+    point = Point(**{"micro_batch": 3, "workload": workload, **fields})
+    task = replace(task_of(sweep, point), **of_task)
+    return run_attempt(replace(context, workload=workload), task, on_warm=on_warm)
 
 
 def measured_in(result: RankResult) -> Measured:
@@ -345,10 +342,7 @@ def test_one_rank_has_no_peer_to_lose() -> None:
 
 def test_a_window_has_what_was_ordered_and_its_steps_make_it_up() -> None:
     warm: list[float] = []
-    workload = Line()
-    sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=SHORT)
-    point = Point(micro_batch=3, accumulation=2, workload=workload)
-    result = tried_in(sweep, point, on_warm=warm.append)
+    result = tried(Line(), accumulation=2, on_warm=warm.append)
     assert (result.status, result.reason) == ("ok", None)
     measured = measured_in(result)
     assert measured.stop_reason == "enough"
@@ -425,9 +419,8 @@ def test_the_time_of_collectives_in_the_window_is_stored_where_torch_times_them(
 
 def profiled(workload: Line) -> Measured:
     """Measurements of an attempt with a profile, with an exchange in every fourth step."""
-    sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=SHORT)
-    point = Point(workload=workload, sync="local_sgd", sync_period=4)
-    return measured_in(tried_in(sweep, point, is_profiled=True))
+    period = {"sync": "local_sgd", "sync_period": 4}
+    return measured_in(tried(workload, of_task={"is_profiled": True}, **period))
 
 
 def test_a_profile_is_a_trace_of_whole_sync_periods_after_the_window() -> None:
@@ -576,9 +569,8 @@ def test_the_peak_of_a_cpu_is_measured_by_the_rank_unless_the_sweep_gives_one() 
     # By CPU time, which other work on the core does not make longer.
     assert measured.peak_flops_per_s is not None
     assert measured.peak_flops_per_s >= measured.matmul_flops_per_s > 1e8
-    resources = Resources(peak_flops_per_s={"fp32": 1e12, "bf16": 2e12})
-    given = Sweep(workload=Line(), axes={"workers": [1]}, measure=SHORT, resources=resources)
-    measured = measured_in(tried_in(given, Point(workload=Line(), precision="bf16")))
+    given = {"resources": Resources(peak_flops_per_s={"fp32": 1e12, "bf16": 2e12})}
+    measured = measured_in(tried(Line(), of_sweep=given, precision="bf16"))
     assert (measured.peak_source, measured.peak_flops_per_s) == ("given", 2e12)
 
 
@@ -623,10 +615,8 @@ def test_a_model_does_not_outlive_its_trial() -> None:
 
 def test_weights_come_from_seed_and_repeat_whatever_the_mode_and_what_ran_before() -> None:
     def first_weights(*, seed: int, repeat: int, **fields: Any) -> Tensor:
-        workload = Line()
         torch.rand(7)
-        sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=SHORT, seed=seed)
-        tried_in(sweep, Point(workload=workload, **fields), repeat=repeat)
+        tried(Line(), of_sweep={"seed": seed}, of_task={"repeat": repeat}, **fields)
         weights: Tensor = SEEN["weights"][0]
         return weights
 
