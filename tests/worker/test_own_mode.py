@@ -9,7 +9,7 @@ import copy
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,6 @@ class Layers:
     """Two layers, trained alike by each of `WAYS`."""
 
     way: str
-    counted: list[int] = field(default_factory=list)
 
     @property
     def own_mode(self) -> OwnMode:
@@ -117,46 +116,17 @@ def alone(model: nn.Module, job: Job) -> Any:
     return model, descent(model)
 
 
-class Pipeline(nn.Module):
-    """This rank's stage of two, which sends activations to the next rank and gradients back."""
-
-    def __init__(self, stage: nn.Module, job: Job) -> None:
-        super().__init__()
-        self.stage, self.rank = stage, job.rank
-        self.copies = job.mesh()["data"].get_group()
-
-    def average(self) -> None:
-        """Average the gradients over the pipelines."""
-        for parameter in self.parameters():
-            distributed.all_reduce(parameter.grad, group=self.copies)
-            parameter.grad /= 2
-
-    def train_on(self, batch: Tensor) -> Tensor | None:
-        """Forward and backward; the loss on the last stage."""
-        if self.rank % 2 == 0:
-            hidden = self.stage(batch)
-            distributed.send(hidden.detach(), self.rank + 1)
-            gradient = torch.empty_like(hidden)
-            distributed.recv(gradient, self.rank + 1)
-            hidden.backward(gradient)
-            return None
-        received = torch.empty(len(batch), 2 * WIDTH, requires_grad=True)
-        distributed.recv(received.data, self.rank - 1)
-        loss = (self.stage(received) - batch).square().mean()
-        loss.backward()
-        assert received.grad is not None
-        distributed.send(received.grad, self.rank - 1)
-        return loss
-
-
 @dataclass(frozen=True)
 class Staged(Layers):
-    """Layers as a pipeline of two stages, with a step of its own."""
+    """Layers as a pipeline of two stages, with a step of its own.
+
+    The first one sends activations to the next rank, which sends gradients back.
+    """
 
     def prepare(self, model: Any, job: Job) -> Any:
-        stages = [model[:2], model[2:]]
-        stage = Pipeline(stages[job.model_rank], job)
+        stage = [model[:2], model[2:]][job.model_rank]
         KEPT[self.way] = stage, copy.deepcopy(model)
+        KEPT["copies"] = job.mesh()["data"].get_group()
         return stage, descent(stage)
 
     def train_step(
@@ -164,13 +134,32 @@ class Staged(Layers):
     ) -> Any:
         for batch in batches:
             mark("data")
-            loss = model.train_on(batch)
+            loss = self._train_on(model, batch, distributed.get_rank())
             mark("backward")
-        model.average()
+        for parameter in model.parameters():
+            distributed.all_reduce(parameter.grad, group=KEPT["copies"])
+            parameter.grad /= 2
         mark("sync")
         optimizer.step()
         optimizer.zero_grad()
         mark("optimizer")
+        return loss
+
+    def _train_on(self, stage: nn.Module, batch: Tensor, rank: int) -> Tensor | None:
+        """Forward and backward; the loss on the last stage."""
+        if rank % 2 == 0:
+            hidden = stage(batch)
+            distributed.send(hidden.detach(), rank + 1)
+            gradient = torch.empty_like(hidden)
+            distributed.recv(gradient, rank + 1)
+            hidden.backward(gradient)
+            return None
+        received = torch.empty(len(batch), 2 * WIDTH, requires_grad=True)
+        distributed.recv(received.data, rank - 1)
+        loss: Tensor = (stage(received) - batch).square().mean()
+        loss.backward()
+        assert received.grad is not None
+        distributed.send(received.grad, rank - 1)
         return loss
 
 
@@ -193,9 +182,8 @@ class Local(Layers):
             loss.backward()
         update.step()
         update.zero_grad()
-        period, done = count
-        count[1] = done + 1
-        if count[1] % period == 0:
+        count[1] += 1
+        if count[1] % count[0] == 0:
             for parameter in model.parameters():
                 distributed.all_reduce(parameter.data)
                 parameter.data /= RANKS
