@@ -259,23 +259,8 @@ def test_every_place_is_as_likely_and_none_comes_twice() -> None:
 
 
 def test_random_numbers_are_the_same_on_every_machine_and_device() -> None:
-    assert random_numbers(torch.arange(4), [1, 2]).tolist() == [
-        4277687882,
-        1722258072,
-        3539916773,
-        1009487758,
-    ]
-
-
-def test_random_numbers_are_spread_evenly_in_their_high_and_low_bits() -> None:
-    count, bins = 2**16, 64
-    for keys in ((0, 0), (1, 2), (2**32 - 1, 2**31)):
-        numbers = random_numbers(torch.arange(count), keys)
-        for bits in (numbers >> 26, numbers & 63):
-            counts = torch.bincount(bits, minlength=bins).double()
-            assert (counts - count / bins).abs().max() < 5 * math.sqrt(count / bins)
-        pairs = torch.stack([numbers[:-1], numbers[1:]]).double()
-        assert torch.corrcoef(pairs)[0, 1].abs() < 5 / math.sqrt(count)
+    expected = [4277687882, 1722258072, 3539916773, 1009487758]
+    assert random_numbers(torch.arange(4), [1, 2]).tolist() == expected
 
 
 @pytest.mark.parametrize("name", CODES)

@@ -25,19 +25,6 @@ class Decoder(nn.Module):
         self.body = nn.ModuleDict({"layers": nn.ModuleList(Block() for _ in range(blocks))})
 
 
-def test_blocks_are_the_outermost_modules_that_a_model_repeats() -> None:
-    model = Decoder(3)
-    assert blocks_of(None, model) == list(model.body["layers"])  # type: ignore[arg-type]  # a ModuleList
-    assert described(blocks_of(None, model)) == "3 Block"
-
-
-def test_stages_of_one_class_are_blocks_and_not_what_is_inside_them() -> None:
-    model = nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.Sequential(Block(), Block()), nn.Sequential(Block(), Block())
-    )
-    assert blocks_of(None, model) == [model[1], model[2]]
-
-
 class Stack(nn.Module):
     def __init__(self, embedding: nn.Embedding) -> None:
         super().__init__()
@@ -50,9 +37,31 @@ def tied() -> nn.Sequential:
     return nn.Sequential(Stack(embedding), Stack(embedding))
 
 
-def test_blocks_are_looked_for_inside_stacks_that_share_a_parameter() -> None:
-    model = tied()
-    assert blocks_of(None, model) == [block for stack in model for block in stack.layers]
+def stages() -> nn.Module:
+    """Two of one class, which have blocks inside."""
+    return nn.Sequential(nn.Conv2d(3, 4, 3), *(nn.Sequential(Block(), Block()) for _ in range(2)))
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Decoder(3), "3 Block"),
+        # Not what is inside them.
+        (stages(), "2 Sequential"),
+        # Inside stacks that share a parameter.
+        (tied(), "4 Block"),
+        # Where nothing larger is repeated.
+        (nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)), "2 Linear"),
+        # What has no parameters is no block, and a model may have none.
+        (nn.Sequential(nn.ReLU(), nn.ReLU(), nn.Linear(2, 2)), "the whole model"),
+        (workloads.Gpt(layers=3, width=16).build(), "3 Block"),
+        (workloads.Cifar10Cnn().build(), "2 Conv2d, 2 Linear"),
+    ],
+)
+def test_blocks_are_the_outermost_modules_that_a_model_repeats(
+    model: nn.Module, words: str
+) -> None:
+    assert described(blocks_of(None, model)) == words
 
 
 def test_blocks_that_all_share_a_parameter_leave_none() -> None:
@@ -69,23 +78,6 @@ def test_a_model_that_could_have_blocks_is_known() -> None:
     assert not has_repeated_modules(lists)
     assert has_repeated_modules(tied())
     assert not has_repeated_modules(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Conv2d(1, 1, 1)))
-
-
-def test_single_layers_are_blocks_where_nothing_larger_is_repeated() -> None:
-    model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))
-    assert blocks_of(None, model) == [model[0], model[2]]
-    assert described(blocks_of(None, model)) == "2 Linear"
-
-
-def test_what_has_no_parameters_is_no_block_and_a_model_may_have_none() -> None:
-    assert blocks_of(None, nn.Sequential(nn.ReLU(), nn.ReLU(), nn.Linear(2, 2))) == []
-    assert described([]) == "the whole model"
-
-
-def test_the_example_models_have_the_blocks_that_a_reader_expects() -> None:
-    examples = (workloads.Gpt(layers=3, width=16), workloads.Cifar10Cnn())
-    found = [described(blocks_of(workload, workload.build())) for workload in examples]
-    assert found == ["3 Block", "2 Conv2d, 2 Linear"]
 
 
 def test_a_workload_names_its_own_blocks_and_only_modules_of_its_model() -> None:

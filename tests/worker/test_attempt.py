@@ -446,13 +446,6 @@ def test_a_step_that_fails_under_the_profiler_costs_the_profile_alone() -> None:
 # What the device could do
 
 
-def test_rank_0_counts_the_flops_of_a_sample() -> None:
-    # 16 weights: 2 FLOPs each for forward, and as much for each of two gradients; the input needs
-    # none.
-    measured = measured_in(tried(Line()))
-    assert (measured.flops_per_sample, measured.hardware_flops_per_sample) == (64, 64)
-
-
 @pytest.mark.slow
 def test_what_checkpoints_compute_again_is_work_of_the_hardware_alone() -> None:
     gpt = Gpt(layers=2, width=16, heads=2, sequence=8)

@@ -21,6 +21,8 @@ from dtsweep.worker.script_folder import notes_for, own_folder
 
 Write = Callable[[], object]
 
+FILES = "config.yaml data/train/0.txt .git/HEAD .env out/old.pt ../data/1.txt"
+
 
 def tree(folder: Path) -> dict[str, bytes]:
     """Contents of all files of a folder."""
@@ -31,14 +33,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def start(tmp_path: Path) -> Path:
     project = tmp_path / "project"
-    for name in (
-        "config.yaml",
-        "data/train/0.txt",
-        ".git/HEAD",
-        ".env",
-        "out/old.pt",
-        "../data/1.txt",
-    ):
+    for name in FILES.split():
         file = project / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(name)
