@@ -10,14 +10,8 @@ from dtsweep.sweep.compressions import COMPRESSIONS
 from tests.compression.convex import MOST, steps_to_optimum
 
 SLOWER = {
-    "fp16": 1.1,
-    "bf16": 1.1,
-    "int8": 1.1,
-    "int4": 1.2,
-    "sign": 1.3,
-    "topk": 1.5,
-    "powersgd": 1.5,
-    "randomk": 1.5,
+    **dict.fromkeys(("fp16", "bf16", "int8"), 1.1),
+    **{"int4": 1.2, "sign": 1.3, "topk": 1.5, "powersgd": 1.5, "randomk": 1.5},
 }
 """Most steps of a compression, relative to the exact mean, with the settings of `convex`."""
 

@@ -26,13 +26,8 @@ WHOLE: dict[str, dict[str, Any]] = {
     "randomk": {"compression_ratio": 1.0},
 }
 NEAR = {
-    "fp16": 1e-3,
-    "bf16": 1e-2,
-    "int8": 0.02,
-    "int4": 0.4,
-    "topk": 1e-6,
-    "randomk": 1e-6,
-    "powersgd": 1e-6,
+    **{"fp16": 1e-3, "bf16": 1e-2, "int8": 0.02, "int4": 0.4},
+    **dict.fromkeys(("topk", "randomk", "powersgd"), 1e-6),
 }
 """Largest difference to the exact mean, as a share of the largest value.
 
@@ -96,19 +91,8 @@ def test_coded_payloads_are_read_as_uncoded_ones_are(name: str, coding: str, ran
             assert all(map(torch.equal, before, after))
 
 
-@pytest.mark.parametrize(
-    ("name", "ranks"),
-    [
-        ("topk", 1),
-        ("sign", 2),
-        ("randomk", 2),
-        ("powersgd", 2),
-        *(
-            pytest.param(name, 5, marks=pytest.mark.slow)
-            for name in ("topk", "sign", "randomk", "powersgd")
-        ),
-    ],
-)
+@pytest.mark.parametrize("ranks", [1, 2, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["topk", "sign", "randomk", "powersgd"])
 def test_over_time_all_that_was_given_arrives(name: str, ranks: int) -> None:
     numel, steps = 2 * BLOCK, 400
     fields: dict[str, Any] = {"compression_ratio": 0.1} if name in ("topk", "randomk") else {}

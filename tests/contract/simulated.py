@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
@@ -12,28 +13,23 @@ from torch import Tensor
 
 from dtsweep.compression.exchange import Wait
 
-LONGEST_S = 20
+LONGEST_S = 60
 """A worker that waits longer for the others is out of step with them."""
 
 Result = TypeVar("Result")
 
 
+@dataclass
 class Simulated:
     """The collectives of one rank."""
 
-    def __init__(
-        self, rank: int, ranks: int, slots: list[Tensor], barrier: threading.Barrier
-    ) -> None:
-        """Take what the workers share.
-
-        Args:
-            rank: this worker's index.
-            ranks: number of workers.
-            slots: (ranks,) what each brings.
-            barrier: of all workers.
-        """
-        self.rank, self.ranks, self._slots, self._barrier = rank, ranks, slots, barrier
-        self.sent: list[tuple[str, int]] = []
+    rank: int
+    ranks: int
+    slots: list[Tensor]
+    """What each brings."""
+    barrier: threading.Barrier
+    sent: list[tuple[str, int]] = field(default_factory=list)
+    """Kinds of its collectives, and their bytes."""
 
     def all_reduce(self, values: Tensor) -> Wait:
         """Add values up, in place."""
@@ -53,10 +49,10 @@ class Simulated:
 
     def _everyones(self, kind: str, given: Tensor) -> list[Tensor]:
         self.sent.append((kind, given.nbytes))
-        self._slots[self.rank] = given.clone()
-        self._barrier.wait(LONGEST_S)
-        rows = list(self._slots)
-        self._barrier.wait(LONGEST_S)
+        self.slots[self.rank] = given.clone()
+        self.barrier.wait(LONGEST_S)
+        rows = list(self.slots)
+        self.barrier.wait(LONGEST_S)
         return rows
 
 
@@ -64,6 +60,5 @@ def on_ranks(ranks: int, work: Callable[[Simulated], Result]) -> list[Result]:
     """Run a function on as many workers, all at once; its results by rank."""
     slots, barrier = [torch.empty(0)] * ranks, threading.Barrier(ranks)
     with ThreadPoolExecutor(ranks) as pool:
-        return list(
-            pool.map(work, [Simulated(rank, ranks, slots, barrier) for rank in range(ranks)])
-        )
+        workers = [Simulated(rank, ranks, slots, barrier) for rank in range(ranks)]
+        return list(pool.map(work, workers))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,6 +10,9 @@ import torch
 
 from dtsweep.sweep.point import Point
 from dtsweep.sync.pass_time import CpuPassTime, CudaPassTime, Untimed, pass_time_of
+from tests.stand_in_stream import Machine, machine
+
+__all__ = ["machine"]
 
 CPU = torch.device("cpu")
 LOSS = torch.zeros((), requires_grad=True) * 1
@@ -53,58 +56,29 @@ def test_a_slow_rank_waits_after_forward_and_before_backward(factor: float) -> N
     assert times.take() == 0
 
 
-@dataclass
-class Gpu:
-    """A stream whose kernels take their time when they are launched, on a clock of 1 GHz."""
+def test_a_gpus_slow_rank_spins_before_backward_for_the_pass_before(machine: Machine) -> None:
+    spun, ends = list[int](), []
 
-    at_s: float = 0.0
-    spun: list[int] = field(default_factory=list)
+    def spin(cycles: int) -> None:
+        """On a clock of 1 GHz."""
+        spun.append(cycles)
+        machine.launch(cycles / 1e9)
 
-    def event(self) -> Any:
-        return Recorded(self)
-
-    def spin(self, cycles: int) -> None:
-        self.spun.append(cycles)
-        self.at_s += cycles / 1e9
-
-
-class Recorded:
-    """An event of this stream."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-
-    def record(self, _: Any) -> None:
-        self.at_s = self._gpu.at_s
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, end: Recorded) -> float:
-        return (end.at_s - self.at_s) * 1e3
-
-
-def test_a_gpus_slow_rank_spins_before_backward_for_the_pass_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: None)
-    gpu = Gpu()
     # Asked for, the device says twice its clock rate: the first wait corrects that.
-    times = CudaPassTime(
-        torch.device("cuda", 0), factor=2, make_event=gpu.event, spin=gpu.spin, cycles_per_s=2e9
-    )
-    ends = []
+    events: Any = {"make_event": machine.event, "spin": spin, "cycles_per_s": 2e9}
+    times = CudaPassTime(torch.device("cuda", 0), factor=2, **events)
     for _ in range(4):
         with times.forward():
-            gpu.at_s += 0.001
+            machine.launch(0.001)
         loss = torch.zeros((), requires_grad=True) * 1
         with times.backward(loss):
-            gpu.at_s += 0.002
+            machine.launch(0.002)
             loss.backward()
             # As where the stream waits for other ranks at the end of DDP's backward.
-            gpu.at_s += 1
+            machine.launch(1)
+        machine.synchronize()
         ends.append(times.take())
-    assert gpu.spun == [6_000_000, 3_000_000, 3_000_000]
+    assert spun == [6_000_000, 3_000_000, 3_000_000]
     assert ends == pytest.approx([0.003, 0.009, 0.006, 0.006])
 
 
