@@ -19,7 +19,7 @@ LONGEST_S = 60
 Result = TypeVar("Result")
 
 
-@dataclass
+@dataclass(eq=False)
 class Simulated:
     """The collectives of one rank."""
 

@@ -133,23 +133,17 @@ def test_a_process_that_is_in_a_group_is_refused_and_stays_in_it() -> None:
 
 
 @pytest.mark.usefixtures("_no_debugger")
-def test_while_a_debugger_looks_time_ends_no_window_and_all_else_stays() -> None:
+def test_while_a_debugger_looks_time_ends_no_window_whether_it_traces_or_not() -> None:
     measure = Measure()
+    if sys.version_info >= (3, 12):
+        sys.monitoring.use_tool_id(sys.monitoring.DEBUGGER_ID, "a test")
+        try:
+            assert without_deadline(measure).max_seconds == NO_LIMIT_S
+        finally:
+            sys.monitoring.free_tool_id(sys.monitoring.DEBUGGER_ID)
     assert without_deadline(measure) is measure
     sys.settrace(lambda *_: None)
     assert without_deadline(measure) == replace(measure, max_seconds=NO_LIMIT_S)
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring comes with Python 3.12")
-@pytest.mark.usefixtures("_no_debugger")
-def test_a_debugger_that_sets_no_trace_function_is_seen_as_well() -> None:
-    measure = Measure()
-    sys.monitoring.use_tool_id(sys.monitoring.DEBUGGER_ID, "a test")
-    try:
-        assert without_deadline(measure).max_seconds == NO_LIMIT_S
-    finally:
-        sys.monitoring.free_tool_id(sys.monitoring.DEBUGGER_ID)
-    assert without_deadline(measure) is measure
 
 
 @pytest.mark.parametrize("is_own_process", [False, True])
