@@ -65,6 +65,15 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
+@pytest.fixture
+def world_of_one() -> Iterator[None]:
+    """Be the only rank of a world, in this process."""
+    from tests.ranks import alone
+
+    with alone():
+        yield
+
+
 @pytest.fixture(scope="session")
 def ray_address() -> Iterator[str]:
     """A Ray of one node that commands share, each of which would start a private one otherwise."""

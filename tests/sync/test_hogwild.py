@@ -35,7 +35,7 @@ from tests.contract.regression import (
     point_of,
     weights,
 )
-from tests.ranks import PRELOADED, alone, free_ports, join, leave
+from tests.ranks import PRELOADED, free_ports, join, leave
 from tests.sync.test_local_steps import Weighted
 from tests.sync.test_parameter_server import Moving
 
@@ -180,13 +180,7 @@ def test_a_killed_worker_leaves_nothing_behind(outcomes: Outcomes) -> None:
     assert mapped == []
 
 
-@pytest.fixture(name="alone")
-def in_a_world() -> Iterator[None]:
-    with alone():
-        yield
-
-
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("world_of_one")
 @pytest.mark.parametrize(("workload", "late"), [(Regression(), 1 + 3), (Weighted(), 3)])
 def test_updates_before_a_step_first_reads_the_parameters_are_not_late(
     workload: Regression, late: int
@@ -213,7 +207,7 @@ def test_updates_before_a_step_first_reads_the_parameters_are_not_late(
     assert sync.counters() == {"staleness": [late] * 2}
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("world_of_one")
 def test_an_optimizer_that_replaces_parameters_is_refused() -> None:
     sync = Hogwild(job_of(point_of("hogwild", workers=1), 0))
     sync.prepare(model_of(0), Moving)
@@ -225,7 +219,7 @@ def test_an_optimizer_that_replaces_parameters_is_refused() -> None:
         sync.drain()
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("world_of_one")
 def test_shared_parameters_keep_type_and_strides() -> None:
     kernels = nn.Conv2d(3, 4, 3)
     kernels.weight.data = kernels.weight.data.contiguous(memory_format=torch.channels_last)

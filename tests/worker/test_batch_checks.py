@@ -20,6 +20,7 @@ from dtsweep.worker.batch_checks import BatchError, check_batch, digest_of, tens
 from dtsweep.worker.copies import RankSums, gradients_judged, parameters_judged
 from dtsweep.worker.gradients import sums_and_norms
 from tests.sharded import Descent, ShardedOptimizer
+from tests.sync.test_awkward_models import Applied
 from tests.worker.on_ranks import Trials, run_trials, window
 
 WORKERS = 2
@@ -139,14 +140,6 @@ class Stops(Block):
         return super().batch(samples, device)
 
 
-class Branched(nn.ModuleList):
-    """Uses one of two layers."""
-
-    def forward(self, batch: Tensor) -> Tensor:
-        answer: Tensor = self[int(batch[0, 0]) % 2](batch)
-        return answer
-
-
 @dataclass(frozen=True)
 class Branches(Block):
     """Takes a layer that depends on the batch: others on each worker, and from step to step."""
@@ -154,7 +147,8 @@ class Branches(Block):
     ddp_options: ClassVar = {"find_unused_parameters": True}
 
     def build(self) -> nn.Module:
-        return Branched(nn.Linear(8, 1) for _ in range(2))
+        layers = nn.ModuleList(nn.Linear(8, 1) for _ in range(2))
+        return Applied(lambda of, batch: of.layers[int(batch[0, 0]) % 2](batch), layers=layers)
 
 
 SILENT: list[int] = []

@@ -23,7 +23,6 @@ from dtsweep.worker.exchange_cost import WindowTime, time_exchange
 from dtsweep.worker.idle_time import NO_STEPS, TOO_LONG, idle_in_window, queued_idle
 from dtsweep.worker.in_step import StepError, together
 from dtsweep.worker.loop import Loop
-from tests import ranks
 from tests.stand_in_stream import Machine, kernels, machine
 
 __all__ = ["machine"]
@@ -170,20 +169,13 @@ def test_whoever_leaves_the_debugger_in_a_step_after_the_window_ends_the_run() -
         together(fail, store=None, patience_s=1.0)
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("world_of_one")
 def test_ranks_in_different_orders_are_no_step_that_fails_after_the_window() -> None:
     def part() -> None:
         raise OrderError("first on rank 0 a, on rank 1 b")
 
     with pytest.raises(OrderError):
         together(part, store=distributed.HashStore(), patience_s=1.0)
-
-
-@pytest.fixture
-def alone() -> Iterator[None]:
-    """A process group of this process alone."""
-    with ranks.alone():
-        yield
 
 
 def task(loop: Loop, exchange: Any) -> Task:
@@ -195,7 +187,7 @@ def task(loop: Loop, exchange: Any) -> Task:
     return task_of(sweep, loop.job.point)
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("world_of_one")
 @pytest.mark.parametrize("exchange", ["quick", "precise"])
 def test_a_step_without_the_exchange_is_run_however_long_it_takes(
     loop: Loop, exchange: str
@@ -216,7 +208,7 @@ class WithoutMemory(Counting):
         raise MemoryError("no memory for a second set of buckets")
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("world_of_one")
 def test_without_memory_for_the_exchange_alone_steps_without_it_are_kept(loop: Loop) -> None:
     loop.mode = WithoutMemory(loop.job)
     loop.run("window", range(40))

@@ -33,7 +33,6 @@ from dtsweep.worker.rank import RankContext
 from dtsweep.worker.reference import GradientCheck, UncheckedError, gradient_of_one_worker
 from dtsweep.workloads import Cifar10Cnn
 from tests.declared import declare
-from tests.ranks import alone
 from tests.sharded import ShardedOptimizer
 from tests.sync.test_awkward_models import Applied
 from tests.worker.on_ranks import Trials, run_trials, window
@@ -68,7 +67,7 @@ class Net:
         between = {
             "dropout": nn.Dropout(0.5),
             "batch norm": nn.BatchNorm1d(FEATURES),
-            "drift": Drift(),
+            "drift": drift(),
         }
         layers.insert(1, between.get(self.kind, nn.Identity()))
         model = nn.Sequential(*layers)
@@ -133,16 +132,14 @@ def forked() -> nn.Module:
     return Applied(forward, **layers)
 
 
-class Drift(nn.Module):
+def drift() -> nn.Module:
     """Scales by how often it was called, which is in no buffer."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
+    def forward(of: Any, rows: Tensor) -> Tensor:
+        of.calls += 1
+        return rows * of.calls
 
-    def forward(self, rows: Tensor) -> Tensor:
-        self.calls += 1
-        return rows * self.calls
+    return Applied(forward, calls=0)
 
 
 def rows_of(samples: range) -> Tensor:
@@ -395,18 +392,12 @@ def test_what_can_not_be_checked_is_flagged_and_costs_no_trial(trials: Trials, c
 # In one process
 
 
-@pytest.fixture
-def _world_of_one() -> Iterator[None]:
-    with alone():
-        yield
-
-
 def job_of(workload: Any, **fields: Any) -> Job:
     point = Point(**{"workload": workload, "micro_batch": 4, "sync": "ddp", **fields})
     return Job(point=point, rank=0, device=CPU, loss=workload.loss)
 
 
-@pytest.mark.usefixtures("_world_of_one")
+@pytest.mark.usefixtures("world_of_one")
 @pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
 @pytest.mark.parametrize(
     ("kind", "why"),
@@ -456,7 +447,7 @@ class Slotted(Kept):
         return answer
 
 
-@pytest.mark.usefixtures("_world_of_one")
+@pytest.mark.usefixtures("world_of_one")
 def test_a_workload_with_slots_is_checked() -> None:
     check = check_of(Slotted(), Slotted().build())
     assert (check.flags, len(check.expected)) == ([], 2)
