@@ -198,7 +198,7 @@ class BySparseAdam(Workload):
         return torch.optim.SparseAdam(list(parameters), lr=learning_rate)
 
 
-BY_TABLE = {"workload": BySparseAdam(sparse_table)}
+BY_TABLE: dict[str, Any] = {"workload": BySparseAdam(sparse_table)}
 SPARSE: dict[str, dict[str, Any]] = {
     "ddp": {},
     "local_sgd": {"sync_period": 2, "local_momentum": "reset"},
@@ -208,7 +208,7 @@ SPARSE: dict[str, dict[str, Any]] = {
 }
 """Modes that leave sparse gradients as they are, with fields of the point."""
 
-POWERSGD = {"compression": "powersgd", "compression_rank": 8}
+POWERSGD: dict[str, Any] = {"compression": "powersgd", "compression_rank": 8}
 SAME: dict[str, tuple[str, Callable[[], nn.Module], dict[str, Any]]] = {
     "zero1 with frozen parameters of other types": ("zero1", frozen, {}),
     "fsdp with a transposed parameter": ("fsdp", transposed, {}),

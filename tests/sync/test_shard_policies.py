@@ -70,7 +70,7 @@ class Net:
         return wrong.square().mean()
 
 
-BF16_SHARDS = {"sync": "fsdp", "shard_precision": "bf16"}
+BF16_SHARDS: dict[str, Any] = {"sync": "fsdp", "shard_precision": "bf16"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "fsdp": {"sync": "fsdp"},
     "fsdp bf16": BF16_SHARDS,

@@ -419,7 +419,7 @@ def test_the_time_of_collectives_in_the_window_is_stored_where_torch_times_them(
 
 def profiled(workload: Line) -> Measured:
     """Measurements of an attempt with a profile, with an exchange in every fourth step."""
-    period = {"sync": "local_sgd", "sync_period": 4}
+    period: dict[str, Any] = {"sync": "local_sgd", "sync_period": 4}
     return measured_in(tried(workload, of_task={"is_profiled": True}, **period))
 
 
