@@ -186,8 +186,8 @@ def test_updates_before_a_step_first_reads_the_parameters_are_not_late(
     workload: Regression, late: int
 ) -> None:
     point = replace(point_of("hogwild", workers=2), accumulation=2, workload=workload)
-    sync = Hogwild(job_of(point, 0))
-    sync.prepare(model_of(0), torch.optim.SGD)
+    loop = Loop(job_of(point, 0), model_of(0))
+    sync: Any = loop.mode
 
     def other_updates(count: int) -> None:
         sync._updates[1] += count
@@ -196,14 +196,12 @@ def test_updates_before_a_step_first_reads_the_parameters_are_not_late(
         """Two batches, each loaded while the other worker makes an update."""
         for begin in (0, 2):
             other_updates(1)
-            yield workload.batch(range(begin, begin + 2), sync._job.device)
+            yield workload.batch(range(begin, begin + 2), loop.job.device)
 
     # Weights need both batches before the first pass, else the second comes behind it.
     sync.before_update = lambda: other_updates(3)
-    clock = CpuClock()
-    clock.start()
     for _ in range(2):
-        sync.step(batches(), clock)
+        sync.step(batches(), loop.clock)
     assert sync.counters() == {"staleness": [late] * 2}
 
 
@@ -227,12 +225,12 @@ def test_shared_parameters_keep_type_and_strides() -> None:
     model.register_parameter("complex", nn.Parameter(torch.ones(3, dtype=torch.complex64)))
     model.register_parameter("empty", nn.Parameter(torch.empty(0, 3)))
     before = {name: (p.clone(), p.stride()) for name, p in model.named_parameters()}
-    sync = Hogwild(job_of(point_of("hogwild", workers=1), 0))
-    sync.prepare(model, torch.optim.SGD)
+    loop = Loop(job_of(point_of("hogwild", workers=1), 0), model)
     for name, parameter in model.named_parameters():
         values, stride = before[name]
         assert torch.equal(parameter, values)
         assert (parameter.dtype, parameter.stride()) == (values.dtype, stride)
+    loop.mode.close()
 
 
 def test_memory_of_another_process_is_recognized_by_its_mark() -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.in_process import only_rank
 from dtsweep.worker.timing import NO_LIMIT_S, without_deadline
+from tests.outcomes import Tokens
 from tests.ranks import alone
 
 ROOT = Path(__file__).parents[2]
@@ -40,18 +41,11 @@ def task_at(**fields: str) -> Task:
     return task_of(SWEEP, Point(workload=WORKLOAD, micro_batch=2, **fields))  # type: ignore[arg-type]  # no numbers
 
 
-@dataclass(frozen=True)
-class Quits:
+class Quits(Tokens):
     """Its user leaves the debugger in `build`."""
 
     def build(self) -> nn.Module:
         raise bdb.BdbQuit
-
-    def batch(self, samples: range, device: torch.device) -> None:
-        """Never called."""
-
-    def loss(self, model: nn.Module, batch: None) -> None:
-        """Never called."""
 
 
 @pytest.fixture

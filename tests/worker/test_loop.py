@@ -6,7 +6,7 @@ import bdb
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,23 +23,17 @@ from dtsweep.worker.exchange_cost import WindowTime, time_exchange
 from dtsweep.worker.idle_time import NO_STEPS, TOO_LONG, idle_in_window, queued_idle
 from dtsweep.worker.in_step import StepError, together
 from dtsweep.worker.loop import Loop
+from tests.outcomes import Tokens
 from tests.stand_in_stream import Machine, kernels, machine
 
 __all__ = ["machine"]
 
 
-@dataclass(frozen=True)
-class Numbers:
+class Numbers(Tokens):
     """Its batch is the number of its first sample."""
-
-    def build(self) -> nn.Module:
-        raise AssertionError
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
         return torch.tensor(samples.start)
-
-    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
-        raise AssertionError
 
 
 class Counting(SyncMode):
