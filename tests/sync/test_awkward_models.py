@@ -174,6 +174,11 @@ def later(passes: int, rank: int) -> Sequence[int]:
     return (1, 0, 2) if rank and passes == STEPS - 1 else (0, 1, 2)
 
 
+def rows_of(samples: range) -> Tensor:
+    numbers = torch.arange(samples.start, samples.stop, dtype=torch.float32)
+    return torch.stack([torch.sin(k * numbers + k) for k in range(1, WIDTH + 1)], dim=1)
+
+
 @dataclass(frozen=True)
 class Workload:
     """Trains a model that a function makes."""
@@ -182,8 +187,7 @@ class Workload:
     ddp_options: Mapping[str, Any] = field(default_factory=dict)
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
-        numbers = torch.arange(samples.start, samples.stop, dtype=torch.float32, device=device)
-        return torch.stack([torch.sin(k * numbers + k) for k in range(1, WIDTH + 1)], dim=1)
+        return rows_of(samples).to(device)
 
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
         answer: Tensor = model(batch).square().mean()

@@ -10,6 +10,7 @@ import itertools
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,22 +23,16 @@ from torch.utils.checkpoint import checkpoint
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from tests.sharded import Descent
-from tests.sync.test_awkward_models import Applied
+from tests.sync.test_awkward_models import WIDTH, Applied, complex_one, looked_up, rows_of
 from tests.worker.on_ranks import Trials, run_trials, window
 
 pytestmark = pytest.mark.slow
 
 WORKERS = 2
-WIDTH = 16
 SHORT = window(4, exchange="off")
 MODE_NAMES = [name for name, mode in MODES.items() if not mode.needs_ray]
 SHARDED = ("fsdp_grad", "fsdp", "hsdp")
 LIBERAL = {"find_unused_parameters": True}
-
-
-def rows_of(samples: range) -> Tensor:
-    numbers = torch.arange(samples.start, samples.stop, dtype=torch.float32)
-    return torch.stack([torch.sin(k * numbers + k) for k in range(1, WIDTH + 1)], dim=1)
 
 
 def mean_square(model: Any, batch: Tensor) -> Tensor:
@@ -201,24 +196,6 @@ def noisy() -> nn.Module:
     )
 
 
-def turned() -> nn.Module:
-    """A complex matrix and a complex vector."""
-    return Applied(
-        lambda of, x: (x.to(torch.complex64) @ of.turn + of.shift).abs(),
-        turn=nn.Parameter(torch.randn(WIDTH, WIDTH, dtype=torch.complex64)),
-        shift=nn.Parameter(torch.randn(WIDTH, dtype=torch.complex64)),
-    )
-
-
-def looked_up() -> nn.Module:
-    """An embedding with sparse gradients."""
-    return Applied(
-        lambda of, x: of.head(of.table((x.abs() * 49).long()).mean(dim=1)),
-        table=nn.Embedding(50, WIDTH, sparse=True),
-        head=nn.Linear(WIDTH, 2),
-    )
-
-
 def layers(*between: nn.Module) -> nn.Module:
     return nn.Sequential(square(), *between, nn.Tanh(), nn.Linear(WIDTH, 2))
 
@@ -279,8 +256,8 @@ HONEST: dict[str, tuple[Subject, dict[str, Any]]] = {
     # A forward reads parameters of another module.
     "teacher": (Subject(lambda: Stack("teacher"), cannot=SHARDED), {}),
     "ragged": (Subject(Stack, over_ragged, ragged), {}),
-    "complex": (Subject(turned), {}),
-    "sparse": (Subject(looked_up, cannot=SHARDED), {}),
+    "complex": (Subject(complex_one), {}),
+    "sparse": (Subject(partial(looked_up, sparse=True), cannot=SHARDED), {}),
     "double": (Subject(lambda: Stack().double(), batch=lambda s: rows_of(s).double()), {}),
     # A second backward needs what was freed.
     "gradient penalty": (Subject(layers, with_penalty, cannot=SHARDED), {}),

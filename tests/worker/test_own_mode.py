@@ -33,20 +33,15 @@ from dtsweep.sync.own import Own
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import RankContext
 from tests.contract.regression import Weights, job_of, weights
+from tests.sync.test_awkward_models import WIDTH, rows_of
 from tests.worker.on_ranks import Trials, run_trials, window
 
 RANKS = 4
 STEPS = (0, 1, 2, 3, 4, 5, 7)
 """Numbers of the steps that are trained: one batch after the window is looked at alone."""
 RATE = 0.05
-WIDTH = 8
 KEPT: dict[str, Any] = {}
 """Of this rank: models after their window, by the name of the workload."""
-
-
-def rows_of(samples: range) -> Tensor:
-    numbers = torch.arange(samples.start, samples.stop, dtype=torch.float32)
-    return torch.stack([torch.sin(k * numbers + k) for k in range(1, WIDTH + 1)], dim=1)
 
 
 @dataclass(frozen=True)
