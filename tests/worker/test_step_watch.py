@@ -40,25 +40,30 @@ def lines() -> list[str]:
     return []
 
 
-def test_a_loss_that_blocks_is_named_with_its_line_and_step(
-    lines: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loss_that_blocks_is_named_with_its_line_and_step(lines: list[str]) -> None:
+    seconds = [0.0]
+
+    def now() -> float:
+        """Time goes on while the loss stands, at each look."""
+        if len(Waits.calls) == 4 and not WAIT.is_set():
+            seconds[0] += 4
+        return seconds[0]
+
     def say(line: str) -> None:
         lines.append(line)
         WAIT.set()
 
     WAIT.clear()
-    monkeypatch.setattr("dtsweep.worker.step_watch.SAID_AFTER_S", (0.3,))
     workload = Waits()
     sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=QUICK)
     task = task_of(sweep, Point(workload=workload))
-    with only_rank(sweep) as rank, StepWatch(say, look_every_s=0.05) as watch:
+    with only_rank(sweep) as rank, StepWatch(say, now=now, look_every_s=0.05) as watch:
         result = run_attempt(replace(rank, watch=watch), task)
     assert result.status == "ok"
     line = Waits.loss.__code__.co_firstlineno + 3
     assert len(lines) == 1
     assert re.fullmatch(
-        rf"no step has ended for \d s: in loss \(test_step_watch\.py:{line}\), in step \d", lines[0]
+        rf"no step has ended for 12 s: in loss \(test_step_watch\.py:{line}\), in step \d", lines[0]
     )
 
 
