@@ -169,7 +169,7 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
         {**LOCAL, "sync_period": 2, "workload": Line(compiles=9)},
     ),
     "no room": (LONG, {"sync": "fsdp", "workload": Line(has_no_room=True)}),
-    "late": (steps(64, exchange="off"), {"workload": Line(late_s=1.0)}),
+    "late": (steps(64, exchange="off"), {"workload": Line(late_s=2.0)}),
 }
 
 
