@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Sequence
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
 
@@ -65,15 +66,13 @@ class Process:
         if name.startswith("__"):
             raise AttributeError(name)
 
-        class Call:
-            @staticmethod
-            def remote(*given: Any, **named: Any) -> asyncio.Future[Any]:
-                copied = pickle.loads(pickle.dumps(given))
-                # A message may go on when its sender has died.
-                message = self._deliver(name, copied, named, sender=OWNER.get())
-                return asyncio.shield(asyncio.create_task(message, context=Context()))
+        def remote(*given: Any, **named: Any) -> asyncio.Future[Any]:
+            copied = pickle.loads(pickle.dumps(given))
+            # A message may go on when its sender has died.
+            message = self._deliver(name, copied, named, sender=OWNER.get())
+            return asyncio.shield(asyncio.create_task(message, context=Context()))
 
-        return Call()
+        return SimpleNamespace(remote=remote)
 
     async def _deliver(
         self, name: str, given: Sequence[Any], named: dict[str, Any], *, sender: Process | None

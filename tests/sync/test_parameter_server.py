@@ -6,6 +6,7 @@ import asyncio
 import functools
 import pickle
 from collections.abc import Callable, Coroutine, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -246,14 +247,12 @@ class Server:
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.shard, name)
 
-        class Call:
-            @staticmethod
-            def remote(*given: Any, **named: Any) -> Any:
-                # As Ray does, so that nothing is shared.
-                given, named = pickle.loads(cloudpickle.dumps((given, named)))
-                return asyncio.run(method(*given, **named))
+        def remote(*given: Any, **named: Any) -> Any:
+            # As Ray does, so that nothing is shared.
+            given, named = pickle.loads(cloudpickle.dumps((given, named)))
+            return asyncio.run(method(*given, **named))
 
-        return Call()
+        return SimpleNamespace(remote=remote)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -180,12 +181,10 @@ class Handle:
         self._shard, self._turns = shard, turns
 
     def __getattr__(self, name: str) -> Any:
-        class Call:
-            @staticmethod
-            def remote(*given: Any) -> asyncio.Future[Any]:
-                return asyncio.ensure_future(self._later(name, given))
+        def remote(*given: Any) -> asyncio.Future[Any]:
+            return asyncio.ensure_future(self._later(name, given))
 
-        return Call()
+        return SimpleNamespace(remote=remote)
 
     async def _later(self, name: str, given: tuple[Any, ...]) -> Any:
         await turns(self._turns)
