@@ -1,9 +1,8 @@
 """How often do intervals hold the truth, and tests tell what there is, on simulated draws?
 
-Fast tests make some of the same draws, few of them: they find what is badly wrong. Here are enough
-to tell 95 % from 93 %. What other benchmarks simulate is not here: the frontier and differences are
-in `same_point`, recommendations in `recommend`, shares of the exchange in `exchange`, windows in
-`stopping`.
+Tests hold the formulas on small examples; here are draws enough to tell 95 % from 93 %. What other
+benchmarks simulate is not here: the frontier and differences are in `same_point`, recommendations
+in `recommend`, shares of the exchange in `exchange`, windows in `stopping`.
 
 `off` marks a rate that is further from what is expected than three standard deviations of so many
 draws.
@@ -13,14 +12,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.signal import lfilter
 
 from benchmarks.log_entry import heading, table
-from tests.analysis import test_launches, test_usl, test_worthwhile
-from tests.compare import test_regressions
+from dtsweep.analysis import over_launches, scaling, usl
+from tests.analysis.ladders import ladder, universal
+from tests.compare.test_regressions import compared, drawn
+from tests.frames import trials
 from tests.inference import test_power
 from tests.outcomes import outcome, row_of
 from tests.rates import chance
@@ -50,21 +52,122 @@ class Rate(NamedTuple):
         return apart > chance(self.expected, self.draws)
 
 
+TRUE_RATE = 1000.0
+
+SIZES = (1, 2, 4, 8, 16, 32)
+
+
+def alike(
+    *, points: int, launches: int, together: bool, single: int = 0, count: int
+) -> pd.DataFrame:
+    """So many sweeps, each an environment, of points with one true rate.
+
+    Another `single` points have one launch each.
+
+    Launches differ by 3 %, steps leave 2 %; `together`: a launch measures all points, which its
+    particularity shifts alike.
+    """
+    rng = np.random.default_rng(1)
+    shape = (count, points + single, launches)
+    particular = rng.normal(0, 0.03, (count, 1, launches) if together else shape)
+    rates = TRUE_RATE * (1 + particular + rng.normal(0, 0.02, shape)).ravel()
+    sweep, point, launch = (axis.ravel() for axis in np.indices(shape))
+    names = zip(sweep, point, launch, strict=True)
+    frame = trials({}).loc[[0] * len(rates)].reset_index(drop=True)
+    frame = frame.assign(
+        env_id=sweep.astype(str),
+        point_id=point.astype(str),
+        session=[f"{a}.{c}" if together else f"{a}.{b}.{c}" for a, b, c in names],
+        samples_per_s=rates,
+        samples_per_s_error=TRUE_RATE * 0.02,
+        samples_per_s_low=rates - 1.96 * TRUE_RATE * 0.02,
+        samples_per_s_high=rates + 1.96 * TRUE_RATE * 0.02,
+    )
+    return frame[(point < points) | (launch == 0)]
+
+
+SWEEPS: list[tuple[str, int, dict[str, Any]]] = [
+    ("launches", 3, {"points": 1, "launches": 3, "together": False}),
+    ("launches", 3, {"points": 6, "launches": 3, "together": True}),
+    ("launches", 8, {"points": 3, "launches": 8, "together": False}),
+    ("pooled", 2, {"points": 6, "launches": 2, "together": False}),
+    ("pooled", 3, {"points": 4, "launches": 3, "together": False}),
+    ("pooled", 1, {"points": 6, "launches": 3, "together": False, "single": 2}),
+]
+"""The kind of interval of points with so many launches, in a sweep of this size."""
+
+
+def share_held(kind: str, launches: int, size: dict[str, Any], *, count: int) -> float:
+    """Share of the intervals that hold the truth."""
+    points = over_launches(alike(**size, count=count))
+    points = points[points["launches"] == launches]
+    assert points["interval"].unique().tolist() == [kind]
+    holds = (points["samples_per_s_low"] <= TRUE_RATE) & (points["samples_per_s_high"] >= TRUE_RATE)
+    return float(holds.mean())
+
+
+def shares_of_parameters_held(count: int) -> dict[str, float]:
+    """Share of ladders whose intervals hold each parameter of the law that made them."""
+    made, rng = {"contention": 0.03, "coherency": 0.002}, np.random.default_rng(3)
+    frame = ladder(universal(SIZES, **made), launches=3, error=0.02, rng=rng, count=count)
+    rows = usl(frame)
+    assert (rows["errors"] == "launches").mean() > 0.9 - chance(0.9, count)
+    return {
+        name: ((rows[f"{name}_low"] <= value) & (value <= rows[f"{name}_high"])).mean()
+        for name, value in made.items()
+    }
+
+
+def share_held_by_residuals(count: int) -> float:
+    """Share of ladders without errors whose interval holds the contention that made them."""
+    made = universal(SIZES, contention=0.05, coherency=0.002)
+    rows = usl(ladder(made, error=0.02, rng=np.random.default_rng(4), count=count))
+    assert rows["errors"].unique().tolist() == ["residuals"]
+    assert rows["contradicted"].isna().all()
+    return float(((rows["contention_low"] <= 0.05) & (rows["contention_high"] >= 0.05)).mean())
+
+
+def shares_of_gains_held(count: int) -> list[float]:
+    """Share of ladders whose intervals hold the true gain, by size."""
+    rates = {1: 100.0, 2: 190.0, 4: 340.0, 8: 500.0}
+    rng = np.random.default_rng(9)
+    rows = scaling(ladder(rates, launches=3, error=0.01, rng=rng, count=count))
+    held = []
+    for workers, gain in ((2, 0.9), (4, 0.75), (8, 0.4)):
+        there = rows[rows["workers"] == workers]
+        held.append(float(((there["gain_low"] <= gain) & (gain <= there["gain_high"])).mean()))
+    return held
+
+
+def found_in(sigmas: list[float], *, base: int, new: int, slower: float, count: int) -> float:
+    """Share of pairs of runs in which a regression is told."""
+    rng = np.random.default_rng(2)
+    runs = [
+        compared(
+            drawn(rng, sigmas, launches=base),
+            drawn(rng, sigmas, launches=new, slower=slower),
+            of="samples_per_s",
+        )
+        for _ in range(count)
+    ]
+    return float(np.mean([rows["is_regression"].any() for rows in runs]))
+
+
 def launches(draws: int) -> Iterator[Rate]:
     """Intervals of points over their launches, in sweeps of several sizes."""
-    for kind, count, size in test_launches.SWEEPS:
+    for kind, count, size in SWEEPS:
         sizes = ", ".join(f"{name} {value}" for name, value in size.items())
-        held = test_launches.share_held(kind, count, size, count=draws)
+        held = share_held(kind, count, size, count=draws)
         yield Rate(f"interval of {count} launches ({kind}; {sizes})", draws, held, HELD)
 
 
 def ladders(draws: int) -> Iterator[Rate]:
     """Parameters of the law of scaling, and gains of larger worlds."""
-    for name, share in test_usl.shares_of_parameters_held(draws).items():
+    for name, share in shares_of_parameters_held(draws).items():
         yield Rate(f"{name} of the USL, by launches", draws, share, HELD)
-    residuals = test_usl.share_held_by_residuals(draws)
+    residuals = share_held_by_residuals(draws)
     yield Rate("contention of the USL, by residuals", draws, residuals, HELD)
-    for workers, share in zip((2, 4, 8), test_worthwhile.shares_of_gains_held(draws), strict=True):
+    for workers, share in zip((2, 4, 8), shares_of_gains_held(draws), strict=True):
         yield Rate(f"gain of {workers} workers", draws, share, HELD)
 
 
@@ -74,10 +177,10 @@ def runs(draws: int) -> Iterator[Rate]:
     for base, new in ((3, 3), (8, 1)):
         words = f"{base} launches against {new}"
         for sigmas, kind in ((alike, "alike"), (mixed, "unequal noise")):
-            drawn = {"base": base, "new": new, "count": draws}
-            found = test_regressions.found_in(sigmas, slower=0, **drawn)
+            size = {"base": base, "new": new, "count": draws}
+            found = found_in(sigmas, slower=0, **size)
             yield Rate(f"regression of nothing, {words}, {kind}", draws, found, CALLED, "≤")
-        found = test_regressions.found_in(alike, slower=0.1, base=base, new=new, count=draws)
+        found = found_in(alike, slower=0.1, base=base, new=new, count=draws)
         yield Rate(f"a tenth slower missed, {words}", draws, 1 - found, CALLED, "≤")
 
 

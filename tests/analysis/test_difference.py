@@ -12,16 +12,12 @@ from dtsweep.errors import SweepError
 from dtsweep.inference.contrasts import contrasts
 from dtsweep.sweep.goal import GOALS, Question
 from tests.analysis.noise import (
-    ALIKE,
-    NOISY_AMONG_QUIET,
-    QUIET_AMONG_NOISY,
     frame_of,
     launches_in,
     sweeps,
 )
 from tests.analysis.test_canaries import canary
 from tests.frames import trials
-from tests.rates import chance
 
 FAST, SLOW = [110.0, 121.0, 108.0, 118.0], [100.0, 111.0, 97.0, 109.0]
 
@@ -40,7 +36,7 @@ def point(
 
     `error` is the standard error within a launch, as a share of the rate.
     """
-    named = sessions or [f"{name}{number}" for number in range(len(rates))]
+    named = (sessions or [f"{name}{number}" for number in range(len(rates))])[: len(rates)]
     share = np.nan if error is None else error
     return [
         {"point_id": name, "session": session, "samples_per_s": rate, "step_p50_s": 10 / rate}
@@ -66,27 +62,18 @@ def significant(windows: list[float], *, claimed: float = 1.0, **drawn: Any) -> 
     return float(np.mean(verdicts))
 
 
-def test_launches_of_their_own_are_compared_by_welch_on_logarithms() -> None:
-    found = by_throughput(trials(*point("a", FAST), *point("b", SLOW[:3])))
-    expected = stats.ttest_ind(
-        np.log(FAST), np.log(SLOW[:3]), equal_var=False
-    ).confidence_interval()
-    assert found["method"] == "welch"
-    assert np.log(found[["ratio_low", "ratio_high"]].astype(float)).tolist() == pytest.approx(
-        [*expected]
-    )
-    assert [found["launches_a"], found["launches_b"]] == [4, 3]
-
-
-def test_points_of_the_same_launches_are_compared_launch_by_launch() -> None:
-    found = by_throughput(
-        trials(*point("a", FAST, sessions="pqrs"), *point("b", SLOW, sessions="pqrs"))
-    )
-    expected = stats.ttest_rel(np.log(FAST), np.log(SLOW)).confidence_interval()
-    assert found["method"] == "paired"
-    assert np.log(found[["ratio_low", "ratio_high"]].astype(float)).tolist() == pytest.approx(
-        [*expected]
-    )
+def test_launches_of_their_own_are_compared_by_welch_and_shared_ones_one_by_one() -> None:
+    logs = np.log(FAST), np.log(SLOW)
+    apart = stats.ttest_ind(logs[0], logs[1][:3], equal_var=False)
+    for method, sessions, launches, expected in (
+        ("welch", None, 3, apart),
+        ("paired", "pqrs", 4, stats.ttest_rel(*logs)),
+    ):
+        rows = point("a", FAST, sessions=sessions), point("b", SLOW[:launches], sessions=sessions)
+        found = by_throughput(trials(*rows[0], *rows[1]))
+        assert (found["method"], found["launches_a"], found["launches_b"]) == (method, 4, launches)
+        ends = np.log(found[["ratio_low", "ratio_high"]].astype(float)).tolist()
+        assert ends == pytest.approx([*expected.confidence_interval()])
 
 
 def test_pairs_see_a_difference_in_both_quantities_that_launches_would_hide() -> None:
@@ -125,44 +112,6 @@ def test_the_question_of_a_study_gives_zone_and_level() -> None:
     assert asked["zone"] == 0.1
     assert asked["level"] == pytest.approx(0.0145, abs=1e-4)
     assert asked["ratio_low"] < grid["ratio_low"]
-
-
-def test_a_zone_that_is_no_share_is_refused() -> None:
-    with pytest.raises(SweepError, match="indifference zone 3 must be at least 0 and below 1"):
-        difference(trials(*point("a", FAST), *point("b", SLOW)), "a", "b", zone=3)
-
-
-TOGETHER, APART = {"together": True}, {"together": False}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("windows", "drawn", "least", "most"),
-    [
-        # Equal points: in one sweep of twenty.
-        (NOISY_AMONG_QUIET, {**TOGETHER, "launches": 2, "added": 0.02}, 0, 0.05),
-        (ALIKE, {**APART, "launches": 3}, 0, 0.05),
-        ([0.0] * 10, {**TOGETHER, "launches": 6, "added": 0.02}, 0, 0.05),
-        # Windows that claim less than their error.
-        (NOISY_AMONG_QUIET, {**TOGETHER, "launches": 3, "claimed": 0.7}, 0, 0.08),
-        # Launches that vary eight times as much as those of the others.
-        ([0.005] * 6, {**TOGETHER, "launches": 3, "added": [0.04] * 2 + [0.005] * 4}, 0, 0.08),
-        ([0.005] * 12, {**APART, "launches": 3, "added": [0.04] + [0.005] * 11}, 0, 0.08),
-        # A quiet pair among noisy points.
-        (QUIET_AMONG_NOISY, {**TOGETHER, "launches": 3, "apart": 0.06}, 0.97, 1),
-        (QUIET_AMONG_NOISY, {**APART, "launches": 3, "apart": 0.06}, 0.97, 1),
-        # Two standard deviations of a launch mean apart: 64 % with the points' common spread, 29 %
-        # without; also where launches show that windows claim too much.
-        (ALIKE, {**APART, "launches": 3, "apart": 0.04}, 0.64, 1),
-        (ALIKE, {**TOGETHER, "launches": 3, "apart": 0.04, "claimed": 1.5}, 0.64, 1),
-    ],
-)
-def test_two_points_are_told_apart_as_often_as_they_should_be(
-    windows: list[float], drawn: dict[str, Any], least: float, most: float
-) -> None:
-    """`benchmarks/same_point.py` and `benchmarks/answers.py` have the rates of many sweeps."""
-    share = significant(windows, **{"count": 120, **drawn})
-    assert least - chance(least, 120) <= share <= most + chance(most, 120)
 
 
 def test_where_points_are_alike_the_error_is_what_points_and_launches_leave() -> None:
@@ -256,18 +205,24 @@ def test_what_was_not_measured_is_unknown() -> None:
 def test_other_rates_and_times_are_compared_where_asked_for() -> None:
     times = [{"step_p99_s": seconds, "step_p99_s_error": 0.01 * seconds} for seconds in (1.0, 1.01)]
     rows = [row | {"point_id": name} for name in "ab" for row in times]
-    found = difference(trials(*rows, {"point_id": "a"}), "a", "b", of=["step_p99_s"])
-    assert found[["of", "verdict", "launches_a"]].to_numpy().tolist() == [
-        ["step_p99_s", "undecided", 2]
-    ]
-    with pytest.raises(
-        SweepError,
-        match="launches can't be compared by 'mfu'; use one of samples_per_s, latency_s, ",
-    ):
-        difference(trials(*rows), "a", "b", of=["latency_s", "mfu"])
-    with pytest.raises(SweepError, match="launches can't be compared by ''; use one of"):
-        difference(trials(*rows), "a", "b", of=[])
-    assert difference(trials(*rows), "a", "b", of="step_p99_s")["of"].tolist() == ["step_p99_s"]
+    for of in ("step_p99_s", ["step_p99_s"]):
+        (found,) = difference(trials(*rows, {"point_id": "a"}), "a", "b", of=of).to_dict("records")
+        known = (found["of"], found["verdict"], found["launches_a"])
+        assert known == ("step_p99_s", "undecided", 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"of": ["latency_s", "mfu"]}, "can't be compared by 'mfu'; use one of samples_per_s, lat"),
+        ({"of": []}, "launches can't be compared by ''; use one of"),
+        ({"zone": 3}, "indifference zone 3 must be at least 0 and below 1"),
+        ({"b": "c"}, "no ok trial of point 'c'"),
+    ],
+)
+def test_what_can_not_be_compared_is_refused(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(SweepError, match=said):
+        difference(trials(*point("a", FAST), *point("b", SLOW)), **{"a": "a", "b": "b"} | asked)
 
 
 def test_environments_are_compared_each_for_itself() -> None:
@@ -294,11 +249,6 @@ def test_each_number_of_hosts_is_compared_with_each_and_an_unknown_one_is_its_ow
     unknown = difference(trials(*(row | {"hosts": None} for row in one)), "a", "b")
     assert unknown["hosts_a"].isna().all()
     assert unknown["launches_a"].tolist() == [4, 4]
-
-
-def test_a_point_that_was_not_measured_is_refused_by_name() -> None:
-    with pytest.raises(SweepError, match="no ok trial of point 'c'"):
-        difference(trials(*point("a", FAST), *point("b", SLOW)), "a", "c")
 
 
 def drawn(points: int, launches: int, together: bool, seed: int) -> pd.DataFrame:
@@ -353,20 +303,6 @@ def test_quiet_points_beside_a_noisy_pair_make_its_difference_no_surer(
         )
     errors = np.where(np.arange(len(logs)) < 2, 0.04, 0.005)
     assert by_throughput(frame_of(logs, errors), "0", "1")["verdict"] not in ("faster", "slower")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("together", [True, False])
-def test_one_launch_is_compared_with_noisy_ones_by_their_noise(together: bool) -> None:
-    added = [0.04] * 2 + [0.0025] * 10
-    verdicts = []
-    for logs, within in sweeps([0.0025] * 12, launches=4, together=together, added=added, count=80):
-        # The second point has the first launch of its own alone.
-        kept = (~np.isnan(logs[1])).nonzero()[0][0]
-        logs[1, np.arange(logs.shape[1]) != kept] = np.nan
-        found = contrasts(launches_in(logs, within), np.array([0]), np.array([1]))
-        verdicts.append(abs(found.estimate[0, 0]) > found.half_width[0, 0])
-    assert np.mean(verdicts) <= 0.08 + chance(0.08, 80)
 
 
 DRIFTED = [canary("s", 0, 0.1), canary("s", 1, 0.15)]

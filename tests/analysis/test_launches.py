@@ -3,15 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from dtsweep.analysis import launch_sigma, over_launches, without_canaries
 from dtsweep.inference.variance import pool_unpaired
 from tests.frames import trials
-from tests.rates import chance
-
-TRUE_RATE = 1000.0
 
 
 def rate(value: float, half: float | None = 0.0, **fields: Any) -> dict[str, Any]:
@@ -33,70 +29,6 @@ def two_launches(
         rate(value, half, point_id=point_id, repeat=n, **fields)
         for n, value in enumerate(values, 1)
     ]
-
-
-def alike(
-    *, points: int, launches: int, together: bool, single: int = 0, count: int
-) -> pd.DataFrame:
-    """So many sweeps, each an environment, of points with one true rate.
-
-    Another `single` points have one launch each.
-
-    Launches differ by 3 %, steps leave 2 %; `together`: a launch measures all points, which its
-    particularity shifts alike.
-    """
-    rng = np.random.default_rng(1)
-    shape = (count, points + single, launches)
-    particular = rng.normal(0, 0.03, (count, 1, launches) if together else shape)
-    rates = TRUE_RATE * (1 + particular + rng.normal(0, 0.02, shape)).ravel()
-    sweep, point, launch = (axis.ravel() for axis in np.indices(shape))
-    names = zip(sweep, point, launch, strict=True)
-    frame = trials({}).loc[[0] * len(rates)].reset_index(drop=True)
-    frame = frame.assign(
-        env_id=sweep.astype(str),
-        point_id=point.astype(str),
-        session=[f"{a}.{c}" if together else f"{a}.{b}.{c}" for a, b, c in names],
-        samples_per_s=rates,
-        samples_per_s_error=TRUE_RATE * 0.02,
-        samples_per_s_low=rates - 1.96 * TRUE_RATE * 0.02,
-        samples_per_s_high=rates + 1.96 * TRUE_RATE * 0.02,
-    )
-    return frame[(point < points) | (launch == 0)]
-
-
-SWEEPS: list[tuple[str, int, dict[str, Any]]] = [
-    ("launches", 3, {"points": 1, "launches": 3, "together": False}),
-    ("launches", 3, {"points": 6, "launches": 3, "together": True}),
-    ("launches", 8, {"points": 3, "launches": 8, "together": False}),
-    ("pooled", 2, {"points": 6, "launches": 2, "together": False}),
-    ("pooled", 3, {"points": 4, "launches": 3, "together": False}),
-    ("pooled", 1, {"points": 6, "launches": 3, "together": False, "single": 2}),
-]
-"""The kind of interval of points with so many launches, in a sweep of this size."""
-
-
-def share_held(kind: str, launches: int, size: dict[str, Any], *, count: int) -> float:
-    """Share of the intervals that hold the truth."""
-    points = over_launches(alike(**size, count=count))
-    points = points[points["launches"] == launches]
-    assert points["interval"].unique().tolist() == [kind]
-    holds = (points["samples_per_s_low"] <= TRUE_RATE) & (points["samples_per_s_high"] >= TRUE_RATE)
-    return float(holds.mean())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "launches", "size"), SWEEPS)
-def test_95_percent_intervals_hold_the_truth_as_often(
-    kind: str, launches: int, size: dict[str, Any]
-) -> None:
-    """Of many sweeps, to three percent: `benchmarks/coverage.py`.
-
-    Intervals of a sweep share their variance, so that sweeps count as draws.
-    """
-    held = share_held(kind, launches, size, count=80)
-    assert held >= 0.95 - chance(0.95, 80)
-    # 80 points by themselves may all be held.
-    assert held <= 0.99 or size["points"] == 1
 
 
 def test_launch_sigma_is_what_launches_differ_by_beyond_their_steps() -> None:

@@ -9,7 +9,6 @@ import pytest
 from dtsweep.analysis import usl
 from tests.analysis.ladders import ladder, published, universal
 from tests.frames import trials
-from tests.rates import chance
 
 SIZES = (1, 2, 4, 8, 16)
 
@@ -43,34 +42,6 @@ def test_one_size_or_no_ok_trial_gives_no_row() -> None:
     failed = usl(trials({"status": "oom_device"}, {"workers": 2, "samples_per_s": 100.0}))
     assert failed.empty
     assert {"contention_low", "peak", "pays_to", "reason"} <= set(failed)
-
-
-def shares_of_parameters_held(count: int) -> dict[str, float]:
-    """Share of ladders whose intervals hold each parameter of the law that made them."""
-    made, rng = {"contention": 0.03, "coherency": 0.002}, np.random.default_rng(3)
-    frame = ladder(universal((*SIZES, 32), **made), launches=3, error=0.02, rng=rng, count=count)
-    rows = usl(frame)
-    assert (rows["errors"] == "launches").mean() > 0.9 - chance(0.9, count)
-    return {
-        name: ((rows[f"{name}_low"] <= value) & (value <= rows[f"{name}_high"])).mean()
-        for name, value in made.items()
-    }
-
-
-def share_held_by_residuals(count: int) -> float:
-    """Share of ladders without errors whose interval holds the contention that made them."""
-    made = universal((*SIZES, 32), contention=0.05, coherency=0.002)
-    rows = usl(ladder(made, error=0.02, rng=np.random.default_rng(4), count=count))
-    assert rows["errors"].unique().tolist() == ["residuals"]
-    assert rows["contradicted"].isna().all()
-    return float(((rows["contention_low"] <= 0.05) & (rows["contention_high"] >= 0.05)).mean())
-
-
-@pytest.mark.slow
-def test_intervals_cover_the_parameters_that_made_the_ladder_95_times_in_100() -> None:
-    """`benchmarks/coverage.py` has the rates of many ladders."""
-    held = [*shares_of_parameters_held(50).values(), share_held_by_residuals(50)]
-    assert min(held) >= 0.95 - chance(0.95, 50)
 
 
 @pytest.mark.slow

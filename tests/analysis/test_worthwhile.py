@@ -10,7 +10,6 @@ from dtsweep.analysis import scaling, usl, worthwhile
 from dtsweep.errors import SweepError
 from tests.analysis.ladders import ladder, published, universal
 from tests.frames import trials
-from tests.rates import chance
 
 RNG = 8
 
@@ -35,24 +34,6 @@ def test_the_gain_of_the_first_step_has_the_interval_of_its_speed_up() -> None:
     row = scaling(repeated({1: 100.0, 2: 120.0}, error=0.3)).iloc[1]
     assert row["gain_low"] == pytest.approx(row["speed_up_low"] - 1)
     assert row["gain_high"] == pytest.approx(row["speed_up_high"] - 1)
-
-
-def shares_of_gains_held(count: int) -> list[float]:
-    """Share of ladders whose intervals hold the true gain, by size."""
-    rates = {1: 100.0, 2: 190.0, 4: 340.0, 8: 500.0}
-    rng = np.random.default_rng(9)
-    rows = scaling(ladder(rates, launches=3, error=0.01, rng=rng, count=count))
-    held = []
-    for workers, gain in ((2, 0.9), (4, 0.75), (8, 0.4)):
-        there = rows[rows["workers"] == workers]
-        held.append(float(((there["gain_low"] <= gain) & (gain <= there["gain_high"])).mean()))
-    return held
-
-
-@pytest.mark.slow
-def test_intervals_of_gains_cover_the_true_one_95_times_in_100() -> None:
-    """`benchmarks/coverage.py` has the rates of many ladders."""
-    assert min(shares_of_gains_held(50)) >= 0.95 - chance(0.95, 50)
 
 
 def test_the_size_from_which_the_next_step_adds_too_little_is_named() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from dtsweep.compare.regressions import regressions
 from dtsweep.errors import SweepError
-from tests.rates import chance
 
 BOTH = ("samples_per_s", "latency_s")
 WITHIN = 0.003
@@ -55,32 +54,6 @@ def drawn(
 
 def compared(base: pd.DataFrame, new: pd.DataFrame, **options: Any) -> pd.DataFrame:
     return regressions(base, new, **{"of": BOTH, "threshold": 0.02} | options)
-
-
-def found_in(sigmas: list[float], *, base: int, new: int, slower: float, count: int) -> float:
-    """Share of pairs of runs in which a regression is told."""
-    rng = np.random.default_rng(2)
-    runs = [
-        compared(
-            drawn(rng, sigmas, launches=base),
-            drawn(rng, sigmas, launches=new, slower=slower),
-            of="samples_per_s",
-        )
-        for _ in range(count)
-    ]
-    return float(np.mean([rows["is_regression"].any() for rows in runs]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("base", "new"), [(3, 3), (8, 1)])
-def test_without_a_change_few_runs_have_a_regression_and_a_tenth_slower_is_found(
-    base: int, new: int
-) -> None:
-    """`benchmarks/coverage.py` has the rates of many runs."""
-    for sigmas in ([0.01] * 6, [0.04, 0.04, 0.005, 0.005, 0.005, 0.005]):
-        found = found_in(sigmas, base=base, new=new, slower=0, count=25)
-        assert found <= 0.05 + chance(0.05, 25)
-    assert found_in([0.01] * 6, base=base, new=new, slower=0.1, count=12) > 0.9
 
 
 def test_what_is_slower_is_named_in_both_quantities_and_nothing_else() -> None:
