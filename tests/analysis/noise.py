@@ -11,13 +11,8 @@ from numpy.typing import NDArray
 from dtsweep.inference.spread import Launches
 from tests.frames import trials
 
-NOISY_AMONG_QUIET = [0.04] * 2 + [0.005] * 8
-QUIET_AMONG_NOISY = [0.005] * 2 + [0.04] * 8
 ALIKE = [0.02] * 10
-"""Standard errors of windows, as shares of the mean.
-
-The first two are the pair that tests look at.
-"""
+"""Standard errors of windows, as shares of the mean."""
 
 
 def sweeps(

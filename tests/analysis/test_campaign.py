@@ -79,12 +79,8 @@ def test_what_is_left_counts_down_between_two_records_and_is_unknown_without_a_r
     stored = run("b", expected_left_s=30.0, expected_left_usd=1.5)
     campaign = seen(stored, live=LIVE)
     assert (campaign.left_s, campaign.left_usd) == (28.0, 1.5)
-    assert seen(replace_age(stored, 60.0), live=LIVE).left_s == 0.0
+    assert seen(StoredRun(stored.record, 60.0), live=LIVE).left_s == 0.0
     assert (seen(stored).left_s, seen(stored).left_usd) == (None, None)
-
-
-def replace_age(stored: StoredRun, age_s: float) -> StoredRun:
-    return StoredRun(stored.record, age_s)
 
 
 def test_costs_add_up_as_far_as_they_are_known() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from dtsweep.analysis import canaries
 from dtsweep.analysis.canaries import drift_of
-from dtsweep.analysis.noise import Noise, noise_of
 from tests.frames import trials
 
 
@@ -128,13 +127,6 @@ def test_a_canary_that_is_hardly_known_is_no_measure_for_the_others() -> None:
     assert vague["flagged"].isna().tolist() == [False, False, True]
 
 
-def test_one_of_two_canaries_that_is_hardly_known_lets_nothing_be_told() -> None:
-    found = canaries(
-        trials(canary("s", 0, 1.0, half_width=0.5), canary("s", 1, 1.04, half_width=0.01))
-    )
-    assert found["flagged"].isna().tolist() == [True]
-
-
 def test_worlds_are_never_compared() -> None:
     words = dict.fromkeys(("point_id", "placement", "environment", "env_id"), "another")
     numbers = dict.fromkeys(("workers", "cpus_per_worker", "gpus_per_worker"), 9)
@@ -168,27 +160,3 @@ def test_a_canary_that_failed_is_none_and_results_without_canaries_have_none() -
     assert canaries(trials(canary("s", 0, None, status="hang"), canary("s", 1, None))).empty
     assert canaries(trials({}, {})).empty
     assert canaries(trials()).empty
-
-
-# Windows that were too short
-
-SHORT = {"flags": ["imprecise"], "stop_reason": "max_seconds"}
-
-
-@pytest.mark.parametrize(
-    ("rows", "noise", "is_mostly"),
-    [
-        ([SHORT, SHORT, {}], Noise(drift=0.0, imprecise=2, trials=3, limit="max_seconds"), True),
-        ([SHORT, {}], Noise(drift=0.0, imprecise=1, trials=2, limit="max_seconds"), False),
-        (
-            [SHORT | {"stop_reason": "enough"}, {"stop_reason": "max_steps"}],
-            Noise(drift=0.0, imprecise=0, trials=2, limit=""),
-            False,
-        ),
-    ],
-)
-def test_windows_that_a_limit_ended_before_the_precision_asked_for_are_counted(
-    rows: list[dict[str, Any]], noise: Noise, is_mostly: bool
-) -> None:
-    counted = noise_of(trials(*rows), drift=None)
-    assert (counted, counted.is_mostly_imprecise) == (noise, is_mostly)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from dtsweep.analysis import difference, frontier, hypervolume, training_time
+from dtsweep.analysis import difference, dominance, frontier, hypervolume, objectives, training_time
+from dtsweep.analysis.dominance import PointCosts, compare_all, compare_near
+from dtsweep.analysis.objectives import Cost
 from dtsweep.errors import SweepError
-from tests.analysis.noise import frame_of
+from tests.analysis.noise import frame_of, launches_in
 from tests.frames import trials
 
 
@@ -71,14 +74,10 @@ def standing(frame: pd.DataFrame) -> list[str]:
 
 
 def test_a_point_that_is_worse_in_both_is_dominated_once_launches_can_tell() -> None:
-    assert standing(measured([1.0, 1.5], [100, 60], noise=0.01, seed=0)) == [
-        "frontier",
-        "dominated",
-    ]
-    assert standing(measured([1.0, 1.001], [100, 99.9], noise=0.01, seed=2)) == [
-        "frontier",
-        "undecided",
-    ]
+    apart = measured([1.0, 1.5], [100, 60], noise=0.01, seed=0)
+    near = measured([1.0, 1.001], [100, 99.9], noise=0.01, seed=2)
+    assert standing(apart) == ["frontier", "dominated"]
+    assert standing(near) == ["frontier", "undecided"]
 
 
 def test_of_single_launches_only_clearly_worse_ones_leave_the_frontier() -> None:
@@ -126,25 +125,6 @@ def test_where_each_point_is_beaten_by_another_one_all_stay() -> None:
     # Also next to one that all of the circle beat.
     beaten = [launch("e", number, 9 + number / 10) for number in (20, 21, 22)]
     assert standing(pd.concat([frame, trials(*beaten)])) == ["undecided"] * 3 + ["dominated"]
-
-
-@pytest.mark.slow
-def test_single_launches_that_close_a_circle_take_none_off() -> None:
-    # c beats a and a beats b, in the launch that both share; b beats c by the means. Beside points
-    # of quicker steps, which say how little points of a launch differ.
-    rng, speeds = np.random.default_rng(0), (1.0, 1.5)
-    quick = [
-        launch(f"d{number}", session, (9 - number / 2) * speed * noise, 1e-4)
-        | {"step_p50_s": step_s / speed / noise, "step_p50_s_error": 1e-4 * step_s / speed}
-        for number, step_s in enumerate(0.001 * np.arange(1, 13))
-        for session, (speed, noise) in enumerate(
-            zip(speeds, np.exp(rng.normal(0, 1e-3, 2)), strict=True)
-        )
-    ]
-    circle = [("a", 0, 100), ("a", 1, 150), ("b", 1, 135), ("c", 0, 110)]
-    rows = [launch(point, session, rate, 1e-4) for point, session, rate in circle]
-    found = frontier(trials(*quick, *rows)).set_index("point_id")["standing"]
-    assert found[["a", "b", "c"]].tolist() == ["undecided"] * 3
 
 
 def test_points_of_few_launches_have_no_probability_and_the_others_keep_theirs() -> None:
@@ -210,37 +190,25 @@ def test_what_a_launch_adds_to_all_its_points_makes_none_of_them_doubtful() -> N
     assert points["frontier_probability"].tolist() == [1, 0, 0, 0]
 
 
-def test_one_point_on_two_numbers_of_hosts_is_two() -> None:
-    points = frontier(
-        trials(
-            {"point_id": "a", "hosts": 1, "step_p50_s": 0.1, "samples_per_s": 20},
-            {"point_id": "a", "hosts": 2, "step_p50_s": 0.2, "samples_per_s": 30},
-        )
-    )
-    assert points["hosts"].tolist() == [1, 2]
-    assert points["on_frontier"].all()
-
-
 def test_each_semantics_and_each_environment_has_a_frontier_of_its_own() -> None:
-    by_semantics = frontier(
-        trials(
-            {"semantics": "stale", "step_p50_s": 0.1, "samples_per_s": 99},
-            {"semantics": "exact", "step_p50_s": 0.2, "samples_per_s": 10},
-        )
-    )
-    # The strongest first.
-    assert by_semantics["semantics"].tolist() == ["exact", "stale"]
-    rates = zip(("slow", "fast", None), (10, 20, 5), strict=True)
-    environments = frontier(
+    of_semantics = (("stale", 0.1, 99), ("exact", 0.2, 10))
+    found = frontier(
         trials(
             *(
-                {"point_id": "a", "env_id": name, "step_p50_s": 2 / rate, "samples_per_s": rate}
-                for name, rate in rates
+                {"semantics": name, "step_p50_s": step_s, "samples_per_s": rate}
+                for name, step_s, rate in of_semantics
             )
         )
     )
+    # The strongest first.
+    assert found["semantics"].tolist() == ["exact", "stale"]
+    assert found["on_frontier"].all()
+    rows = [
+        {"point_id": "a", "env_id": name, "step_p50_s": 2 / rate, "samples_per_s": rate}
+        for name, rate in (("slow", 10), ("fast", 20), (None, 5))
+    ]
+    environments = frontier(trials(*rows))
     assert environments["launches"].tolist() == [1, 1, 1]
-    assert by_semantics["on_frontier"].all()
     assert environments["on_frontier"].all()
 
 
@@ -257,12 +225,6 @@ def test_repeats_are_averaged_with_the_interval_over_launches() -> None:
     factor = np.exp(4.303 * 0.5 / 3**0.5)
     assert point["latency_s_low"] == pytest.approx(0.2 / factor, abs=1e-4)
     assert point["latency_s_high"] == pytest.approx(0.2 * factor, abs=1e-4)
-
-
-def test_trials_that_are_not_ok_are_no_points() -> None:
-    points = frontier(trials({"status": "oom_device"}, {"status": "skipped"}))
-    assert points.empty
-    assert "on_frontier" in points
 
 
 def test_launches_that_measured_only_one_of_two_points_do_not_bend_how_they_stand() -> None:
@@ -316,16 +278,18 @@ def test_workers_as_an_objective_keep_the_smaller_world_on_the_frontier() -> Non
 
 
 def test_what_is_set_needs_no_test_and_what_is_measured_does() -> None:
-    launches = [
-        launch(name, number, rate + number / 10)
+    rows = [
+        launch(name, number, rate + number / 10) | {"workers": 2}
         for name, rate in (("a", 100), ("b", 90))
         for number in range(4)
     ]
-    rows = [row | {"workers": 2} for row in launches]
-    assert standings(rows, minimize=["latency_s", "workers"]) == {"a": "frontier", "b": "dominated"}
+    expected = {"a": "frontier", "b": "dominated"}
+    assert standings(rows, minimize=["latency_s", "workers"]) == expected
     only_set = [point("a", workers=1, micro_batch=8), point("b", workers=2, micro_batch=4)]
-    found = standings(only_set, minimize=["workers"], maximize=["micro_batch"])
-    assert found == {"a": "frontier", "b": "dominated"}
+    assert standings(only_set, minimize=["workers"], maximize=["micro_batch"]) == expected
+    # A share may be zero.
+    shares = [point("a", wait_share=0.0), point("b", wait_share=0.2, samples_per_s=5.0)]
+    assert standings(shares, minimize=["wait_share"]) == expected
 
 
 def test_a_condition_leaves_points_out_and_what_was_not_measured_stands_nowhere() -> None:
@@ -345,18 +309,15 @@ def test_a_condition_leaves_points_out_and_what_was_not_measured_stands_nowhere(
 
 @pytest.mark.slow
 def test_the_knee_is_where_more_throughput_begins_to_cost_most_latency() -> None:
-    rows = [
-        point("a", step_p50_s=0.1, samples_per_s=100.0),
-        point("b", step_p50_s=0.12, samples_per_s=400.0),
-        point("c", step_p50_s=0.5, samples_per_s=450.0),
-    ]
-    points = frontier(trials(*rows)).set_index("point_id")
+    values = (("a", 0.1, 100.0), ("b", 0.12, 400.0), ("c", 0.5, 450.0))
+    single = [point(name, step_p50_s=step_s, samples_per_s=rate) for name, step_s, rate in values]
+    points = frontier(trials(*single)).set_index("point_id")
     assert points["knee"].to_dict() == {"a": False, "b": True, "c": False}
     assert points["knee_probability"].isna().all()
     several = [
         launch(name, number, rate + number / 10)
         | {"step_p50_s": step_s * (1 + number / 1000), "step_p50_s_error": step_s / 1000}
-        for name, step_s, rate in (("a", 0.1, 100.0), ("b", 0.12, 400.0), ("c", 0.5, 450.0))
+        for name, step_s, rate in values
         for number in range(3)
     ]
     drawn = frontier(trials(*several)).set_index("point_id")
@@ -378,31 +339,19 @@ def test_objectives_that_can_not_be_are_refused(options: dict[str, Any], said: s
         frontier(trials(point("a")), **options)
 
 
-def test_a_share_of_zero_can_be_an_objective() -> None:
-    rows = [point("a", wait_share=0.0), point("b", wait_share=0.2, samples_per_s=5.0)]
-    assert standings(rows, minimize=["wait_share"]) == {"a": "frontier", "b": "dominated"}
-
-
-SLOW = {"step_p50_s": 9.0, "samples_per_s": 1.0}
-
-
 @pytest.mark.slow
 def test_a_frontier_has_one_kind_of_stale_updates_and_all_modes_of_exact_ones() -> None:
+    slow = {"step_p50_s": 9.0, "samples_per_s": 1.0}
     rows = [
         point("a", sync="hogwild", semantics="stale"),
-        point("b", sync="parameter_server", semantics="stale", **SLOW),
-        point("c", sync="of_a_package_elsewhere", semantics="stale", **SLOW),
+        point("b", sync="parameter_server", semantics="stale", **slow),
+        point("c", sync="of_a_package_elsewhere", semantics="stale", **slow),
         point("d", sync="ring"),
-        point("e", sync="ddp", **SLOW),
+        point("e", sync="ddp", **slow),
     ]
-    assert standings(rows) == {
-        **dict.fromkeys("abcd", "frontier"),
-        "e": "dominated",
-    }
-    volumes = hypervolume(frontier(trials(*rows)))
-    assert volumes["update_kind"].tolist() == ["", "", "lock-free", "parameter server"]
-    tables = training_time(trials(*rows), samples=100)
-    assert tables["update_kind"].tolist() == ["", "", "lock-free", "parameter server"]
+    assert standings(rows) == dict.fromkeys("abcd", "frontier") | {"e": "dominated"}
+    for table in (hypervolume(frontier(trials(*rows))), training_time(trials(*rows), samples=100)):
+        assert table["update_kind"].tolist() == ["", "", "lock-free", "parameter server"]
 
 
 def test_hypervolumes_of_one_environment_share_a_box() -> None:
@@ -418,3 +367,93 @@ def test_hypervolumes_of_one_environment_share_a_box() -> None:
     assert found.loc[("exact", "a1b2")] == 0.0
     assert found.loc[("stale", "a1b2")] == 1.0
     assert np.isnan(found.loc[("exact", "other")])
+
+
+# Dominance without all pairs
+
+RNG = np.random.default_rng(3)
+
+
+def rivals_of(
+    points: int, launches: int, *, noise: float, missing: float = 0.0, single: float = 0.0
+) -> PointCosts:
+    """Draw points whose two costs are independent, so that few are near the frontier."""
+
+    def quantity() -> Any:
+        logs = RNG.normal(0, 0.5, (points, 1)) + RNG.normal(0, noise, (points, launches))
+        return np.where(there, logs, np.nan)
+
+    there = RNG.random((points, launches)) >= missing
+    there[RNG.random(points) < single, 1:] = False
+    there[:, 0] |= ~there.any(axis=1)
+    within = np.full(points, noise**2)
+    return PointCosts(tuple(Cost(launches_in(quantity(), within)) for _ in range(2)))
+
+
+@pytest.mark.parametrize(
+    ("launches", "missing", "single", "noise"),
+    [
+        (3, 0.0, 0.0, 0.1),
+        (1, 0.0, 0.0, 0.4),
+        (4, 0.4, 0.0, 0.01),
+        (3, 0.0, 0.5, 0.1),
+        (2, 0.0, 0.97, 0.4),
+    ],
+)
+def test_points_stand_as_if_each_were_compared_with_each(
+    launches: int, missing: float, single: float, noise: float
+) -> None:
+    for _ in range(5):
+        rivals = rivals_of(80, launches, noise=noise, missing=missing, single=single)
+        numbers = RNG.permutation(80)[:70]
+        few, many = compare_all(rivals, numbers)[0], compare_near(rivals, numbers)[0]
+        assert few.tolist() == many.tolist()
+
+
+@pytest.mark.slow
+def test_points_that_beat_each_other_in_a_circle_are_none_of_them_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Points that share some launches; what is told at all is told by far.
+    monkeypatch.setattr(dominance, "_FAR", 1.0)
+    numbers = np.arange(40)
+    for _ in range(12):
+        rivals = rivals_of(40, 4, noise=0.3, missing=0.6)
+        assert compare_all(rivals, numbers)[0].tolist() == compare_near(rivals, numbers)[0].tolist()
+
+
+@pytest.mark.parametrize("launches", [1, 3])
+def test_the_work_of_a_frontier_grows_with_its_points_alone(
+    monkeypatch: pytest.MonkeyPatch, launches: int
+) -> None:
+    pairs, compared = [], objectives.contrasts
+
+    def counting(found: Any, first: Any, second: Any) -> Any:
+        pairs.append(len(first) * len(second))
+        return compared(found, first, second)
+
+    monkeypatch.setattr(objectives, "contrasts", counting)
+    rivals = rivals_of(3000, launches, noise=0.01)
+    compare_near(rivals, np.arange(3000))
+    assert sum(pairs) < 0.2 * 3000**2
+    # Blocks: none takes gigabytes.
+    assert max(pairs) <= 1 << 21
+
+
+@pytest.mark.slow
+def test_the_frontier_of_many_points_is_drawn_as_that_of_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Whatever tests ran before.
+    monkeypatch.setattr(import_module(__name__), "RNG", np.random.default_rng(0))
+    rivals = rivals_of(150, 3, noise=0.03)
+    frame = frame_of(-rivals.costs[1].launches.means, np.full(150, 0.03))
+    latency = np.exp(rivals.costs[0].launches.means).ravel()
+    frame = frame.assign(latency_s=latency, latency_s_error=0.03 * latency)
+    few = frontier(frame).set_index("point_id")
+    monkeypatch.setattr(dominance, "MANY", 10)
+    many = frontier(frame).set_index("point_id").loc[few.index]
+    assert (few["standing"] == many["standing"]).all()
+    # 2,000 draws of each.
+    assert (few["frontier_probability"] - many["frontier_probability"]).abs().max() < 0.06
+    assert abs(few["frontier_probability"].sum() - many["frontier_probability"].sum()) < 0.3

@@ -6,20 +6,17 @@ import numpy as np
 import pytest
 
 from dtsweep.analysis import launch_sigma, over_launches, without_canaries
+from dtsweep.analysis.launches import by_best_peak
 from dtsweep.inference.variance import pool_unpaired
 from tests.frames import trials
 
 
 def rate(value: float, half: float | None = 0.0, **fields: Any) -> dict[str, Any]:
     """A trial with so many samples/s, known to ± half within its launch."""
+    known = {"samples_per_s": value, **fields}
     if half is None:
-        return {"samples_per_s": value, **fields}
-    return {
-        "samples_per_s": value,
-        "samples_per_s_low": value - half,
-        "samples_per_s_high": value + half,
-        **fields,
-    }
+        return known
+    return {"samples_per_s_low": value - half, "samples_per_s_high": value + half, **known}
 
 
 def two_launches(
@@ -138,22 +135,17 @@ def test_one_launch_is_widened_by_what_launches_differ_by() -> None:
 
 def test_no_interval_of_a_rate_or_a_time_reaches_below_zero() -> None:
     point = over_launches(trials(*two_launches("a", 60_000, 71_000))).iloc[0]
-    assert 0 < point["samples_per_s_low"] < 60_000
-    assert point["samples_per_s_high"] > 71_000
-    assert point["samples_per_s"] ** 2 == pytest.approx(
-        point["samples_per_s_low"] * point["samples_per_s_high"]
-    )
+    rate, low, high = (point[f"samples_per_s{end}"] for end in ("", "_low", "_high"))
+    assert 0 < low < 60_000
+    assert high > 71_000
+    assert rate**2 == pytest.approx(low * high)
 
 
 def test_one_launch_keeps_its_interval_where_the_sweep_hardly_knows_more() -> None:
-    points = over_launches(
-        trials(*two_launches("a", 99, 101), rate(200, 3, point_id="one"))
-    ).set_index("point_id")
-    assert points.loc["one", ["samples_per_s_low", "samples_per_s_high", "interval"]].tolist() == [
-        197,
-        203,
-        "launch",
-    ]
+    single = rate(200, 3, point_id="one")
+    points = over_launches(trials(*two_launches("a", 99, 101), single)).set_index("point_id")
+    kept = points.loc["one", ["samples_per_s_low", "samples_per_s_high", "interval"]]
+    assert kept.tolist() == [197, 203, "launch"]
 
 
 def test_a_point_with_many_launches_is_judged_by_its_own_spread() -> None:
@@ -212,3 +204,55 @@ def test_canaries_are_no_launches_of_a_point() -> None:
     assert over_launches(frame)["launches"].tolist() == [2]
     assert over_launches(frame)["samples_per_s"].tolist() == [150]
     assert len(without_canaries(frame)) == 2
+
+
+# Utilization by the best peak
+
+
+def computing(flops: float, *, peak: float, **fields: Any) -> dict[str, Any]:
+    """A trial whose workers do so many FLOP/s beside a peak."""
+    shares = {"mfu": flops / peak, "hfu": 1.5 * flops / peak}
+    peaks = {"peak_flops_per_s": peak, "peak_source": "measured", "cpus_per_worker": 1}
+    return {"flops_per_s_per_worker": flops, "samples_per_s": 1.0, **peaks, **shares, **fields}
+
+
+def test_points_that_compute_alike_have_the_same_mfu_whatever_peak_their_process_had_measured() -> (
+    None
+):
+    found = by_best_peak(
+        trials(computing(40, peak=80), computing(40, peak=74), computing(37, peak=74))
+    )
+    assert found["mfu"].tolist() == pytest.approx([0.5, 0.5, 0.4625])
+    assert found["hfu"].tolist() == pytest.approx([0.75, 0.75, 0.69375])
+    assert found["peak_flops_per_s"].tolist() == [80, 74, 74]
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [("env_id", "ab"), ("precision", ["fp32", "bf16"]), ("cpus_per_worker", [1, 2])],
+)
+def test_another_device_precision_or_number_of_threads_has_a_peak_of_its_own(
+    field: str, values: Any
+) -> None:
+    one, other = (
+        computing(40, peak=peak, **{field: value})
+        for peak, value in zip((80, 50), values, strict=True)
+    )
+    assert by_best_peak(trials(one, other))["mfu"].tolist() == pytest.approx([0.5, 0.8])
+
+
+@pytest.mark.parametrize("source", ["table", "given"])
+def test_a_peak_that_is_not_measured_stays_the_measure(source: str) -> None:
+    rows = [computing(40, peak=80, peak_source=source), computing(40, peak=74), {"mfu": None}]
+    found = by_best_peak(trials(*rows))["mfu"]
+    assert found.tolist()[:2] == pytest.approx([0.5, 40 / 74])
+    assert found.isna().tolist() == [False, False, True]
+
+
+def test_a_point_has_the_mean_of_comparable_shares() -> None:
+    launches = [
+        computing(40, peak=peak, point_id="a", session=session)
+        for peak, session in ((80, "s"), (74, "t"))
+    ]
+    alone = computing(40, peak=76, point_id="b")
+    assert over_launches(trials(*launches, alone))["mfu"].tolist() == pytest.approx([0.5, 0.5])

@@ -10,7 +10,6 @@ from dtsweep.analysis import over_launches, scaling, training_time
 from dtsweep.errors import SweepError
 from tests.analysis.ladders import ladder, published
 from tests.frames import trials
-from tests.report.study import sweep
 
 
 def point(workers: int, samples_per_s: float, **fields: Any) -> dict[str, Any]:
@@ -70,13 +69,6 @@ def test_what_is_no_substitute_stands_in_a_table_of_its_own() -> None:
     assert rows["workers"].tolist() == [1, 2] * 4
     assert rows["speed_up"].tolist() == pytest.approx([1, 2] * 4)
     assert len(rows[["semantics", "model_digest", "env_id"]].drop_duplicates()) == 4
-
-
-def test_updates_come_in_order_from_exact_to_local() -> None:
-    assert (
-        training_time(sweep(), samples=1)["semantics"].tolist()
-        == ["exact"] * 2 + ["stale"] * 2 + ["local"] * 2
-    )
 
 
 def test_one_number_of_workers_has_no_kind_and_a_rate_that_may_be_nothing_no_longest_time() -> None:
