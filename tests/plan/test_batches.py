@@ -31,8 +31,7 @@ def row_of(trial: Trial, *, status: str = "ok", **more: Any) -> dict[str, Any]:
         **versions(),
         **{"trial_id": trial.trial_id, "repeat": trial.repeat, "attempt_id": "a"},
         **{"role": "trial", "harness": "ray", "status": status},
-        "samples_per_s": 10.0 * trial.point.micro_batch,
-        **more,
+        **{"samples_per_s": 10.0 * trial.point.micro_batch, **more},
     }
 
 
@@ -93,13 +92,18 @@ def test_a_run_that_was_killed_goes_on_where_it_was() -> None:
     assert asked(batches_of(rows, launches=3).next()) == []
 
 
+def first_rows(**status: str) -> list[dict[str, Any]]:
+    """Rows of the first round, of which the trials named by `of_2` and so on ended otherwise."""
+    return [
+        row_of(trial, status=status.get(f"of_{trial.point.micro_batch}", "ok"))
+        for trial in batches_of().next().to_run
+    ]
+
+
 def test_what_has_no_final_result_is_over_for_this_run_and_not_for_the_next() -> None:
     batches = batches_of()
-    first = batches.next()
-    rows = [
-        row_of(trial, status="rank_died" if trial.point.micro_batch == 2 else "ok")
-        for trial in first.to_run
-    ]
+    batches.next()
+    rows = first_rows(of_2="rank_died")
     assert asked(batches.next(rows)) == [(2, 4)]
     assert asked(batches.next(rows)) == []
     assert asked(batches_of(rows).next()) == [(1, 2)]
@@ -121,26 +125,17 @@ def test_rerun_all_measures_all_rounds_again_by_new_rows_alone(power: int, best:
 
 
 def test_rerun_failed_measures_a_failure_once_and_then_goes_on() -> None:
-    first = batches_of().next()
-    stored = [
-        row_of(trial, status="user_error" if trial.point.micro_batch == 4 else "ok")
-        for trial in first.to_run
-    ]
+    stored = first_rows(of_4="user_error")
     assert asked(batches_of(stored).next()) == [(2, 2)]
-    batches = batches_of(stored, rerun="failed")
-    again = batches.next()
-    assert asked(again) == [(1, 4)]
-    assert asked(batches.next(rows_of(again.to_run, status="user_error"))) == [(2, 2)]
-    batches = batches_of(stored, rerun="failed")
-    assert asked(batches.next(rows_of(batches.next().to_run))) == [(2, 4)]
+    for status, then in (("user_error", (2, 2)), ("ok", (2, 4))):
+        batches = batches_of(stored, rerun="failed")
+        again = batches.next()
+        assert asked(again) == [(1, 4)]
+        assert asked(batches.next(rows_of(again.to_run, status=status))) == [then]
 
 
 def test_a_point_that_is_skipped_for_memory_is_not_waited_for() -> None:
-    first = batches_of().next()
-    small, full = (
-        next(trial for trial in first.to_run if trial.point.micro_batch == size) for size in (1, 2)
-    )
-    stored = [row_of(small), row_of(full, status="oom_device")]
+    stored = [row for row in first_rows(of_2="oom_device") if row["micro_batch"] < 4]
     plan = batches_of(stored).next()
     assert asked(plan) == [(2, 1)]
     assert [candidate.point.micro_batch for candidate in plan.skipped] == [4]

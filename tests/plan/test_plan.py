@@ -14,7 +14,7 @@ from dtsweep import Measure, Sweep, SweepError, workloads
 from dtsweep.cli.plan_table import plan_json
 from dtsweep.metrics.rows import point_row
 from dtsweep.plan.estimate import AFTER_SHARE, SESSION_START_S, TRIAL_REST_S
-from dtsweep.plan.plan import Plan, make_plan
+from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import Trial, choose_canaries, groups_of
 from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
@@ -117,18 +117,9 @@ def canary_of(trials: list[Trial]) -> Trial:
 
 
 def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_world() -> None:
-    group = group_of(
-        {
-            "workers": [2],
-            "micro_batch": [1, 4, 64],
-            "accumulation": [2],
-            "sync": ["local_sgd", "parameter_server"],
-            "compression": ["topk"],
-            "precision": ["bf16"],
-            "placement": ["spread"],
-            "env.NCCL_ALGO": ["Ring"],
-        }
-    )
+    axes = {"sync": ["local_sgd", "parameter_server"], "compression": ["topk"]}
+    axes |= {"precision": ["bf16"], "placement": ["spread"], "env.NCCL_ALGO": ["Ring"]}
+    group = group_of({"workers": [2], "micro_batch": [1, 4, 64], "accumulation": [2], **axes})
     watch = canary_of(group)
     point = watch.point
     shape = (point.sync, point.micro_batch, point.accumulation, point.precision)
@@ -145,23 +136,13 @@ def test_a_world_whose_trials_all_divide_their_state_has_a_canary_in_a_mode_of_i
     modes: list[str],
 ) -> None:
     # A model that no worker can hold whole, with the optimizer's state, fits in these.
-    group = group_of(
-        {
-            "workers": [2],
-            "micro_batch": [1, 4, 64],
-            "accumulation": [2],
-            "sync": modes,
-            "node_size": [None],
-        }
-    )
-    point = canary_of(group).point
+    axes = {"micro_batch": [1, 4, 64], "accumulation": [2], "sync": modes, "node_size": [None]}
+    point = canary_of(group_of({"workers": [2], **axes})).point
     assert (point.sync in modes, point.micro_batch, point.accumulation) == (True, 4, 1)
-    compressed = group_of(
-        {"workers": [2], "sync": ["zero1"], "compression": ["int8"], "compression_coding": ["zstd"]}
-    )
-    assert canary_of(compressed).point == replace(
-        compressed[0].point, compression=None, compression_coding=None
-    )
+    coded = {"sync": ["zero1"], "compression": ["int8"], "compression_coding": ["zstd"]}
+    compressed = group_of({"workers": [2], **coded})
+    plain = replace(compressed[0].point, compression=None, compression_coding=None)
+    assert canary_of(compressed).point == plain
     nodes = group_of({"workers": [4], "micro_batch": [4], "sync": ["hsdp"], "node_size": [2]})
     assert (canary_of(nodes).point.sync, canary_of(nodes).point.node_size) == ("hsdp", 2)
 
@@ -205,43 +186,29 @@ def test_each_world_has_its_canary_in_whatever_order_launches_run() -> None:
 
 def test_a_canary_is_named_apart_from_the_trial_with_its_point() -> None:
     point = canary_of(group_of({"workers": [2], "micro_batch": [1, 2, 3]})).point
-    trial, watched = (task_of(SWEEP, point, role=role) for role in ("trial", "canary"))
-    assert (trial.role, watched.role) == ("trial", "canary")
-    # As it was named before there were canaries.
-    assert trial.trial_id == identity(point, seed=0, repeat=1, fresh=False) != watched.trial_id
-    # It runs in the session of the trials around it.
-    assert trial.session_group == watched.session_group
     # It is measured to 1 %, or as well as trials where windows end by that.
     for half_width, of_canary in ((0.02, 0.01), (0.05, 0.01), (0.005, 0.005), (None, None)):
         sweep = replace(SWEEP, measure=Measure(repeats=1, half_width=half_width, max_seconds=7))
         trial, watched = (task_of(sweep, point, role=role) for role in ("trial", "canary"))
         assert trial.measure == sweep.measure
         assert watched.measure == replace(sweep.measure, half_width=of_canary)
-
-
-def test_canaries_leave_open_what_is_to_run() -> None:
-    # The canary of workers=2 has the point of a trial that has not run.
-    group = group_of({"workers": [2], "micro_batch": [1, 2]})
-    watch = canary_of(group)
-    sweep = replace(SWEEP, axes={"workers": [2], "micro_batch": [1, 2]}, skip=None)
-    ran = {**rows()[0], **point_row(sweep, watch.point), "role": "canary"}
-    ran["trial_id"] = task_of(sweep, watch.point, role="canary").trial_id
-    assert plan(sweep, [ran]) == (2, 0)
-
-
-def expected_s_of(planned: Plan) -> float:
-    """Middle of the range of the expected duration."""
-    return (planned.duration.low_s * planned.duration.high_s) ** 0.5
+    assert (trial.role, watched.role) == ("trial", "canary")
+    # As it was named before there were canaries.
+    assert trial.trial_id == identity(point, seed=0, repeat=1, fresh=False) != watched.trial_id
+    # It runs in the session of the trials around it.
+    assert trial.session_group == watched.session_group
+    # A canary of a point leaves open the trial that has it.
+    sweep = replace(SWEEP, axes={"workers": [2], "micro_batch": [1, 2, 3]}, skip=None)
+    ran = {**rows()[0], **point_row(sweep, point), "role": "canary"}
+    ran["trial_id"] = task_of(sweep, point, role="canary").trial_id
+    assert plan(sweep, [ran]) == (3, 0)
 
 
 def expected_s(axes: dict[str, Any], **measure: Any) -> float:
     """Expected duration of a sweep with windows of a length, before anything was measured."""
-    sweep = Sweep(
-        workload=workloads.Gpt(),
-        axes=axes,
-        measure=Measure(repeats=1, half_width=None, **measure),
-    )
-    return expected_s_of(make_plan(sweep, candidates(sweep), []))
+    settings = Measure(repeats=1, half_width=None, **measure)
+    sweep = Sweep(workload=workloads.Gpt(), axes=axes, measure=settings)
+    return make_plan(sweep, candidates(sweep), []).duration.middle_s
 
 
 def test_the_range_of_the_expected_duration_is_narrower_with_results() -> None:
@@ -275,44 +242,29 @@ def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
 
 def test_a_start_is_expected_to_take_the_median_of_sessions_starts_not_of_servers() -> None:
     sweep = replace(SWEEP, axes={"workers": [1]}, measure=Measure(repeats=1, canary=False))
-    (row,) = rows(sweep)
+    (row,) = rows(sweep, window_s=1.0, trial_s=1.0, overhead_s=0.0)
 
-    def start_s(*started: tuple[str, float | None]) -> float:
-        took = {"window_s": 1.0, "trial_s": 1.0, "overhead_s": 0.0}
-        stored = [
-            {**row, **took, "session": session, "startup_s": seconds}
-            for session, seconds in started
-        ]
-        trials = make_plan(sweep, candidates(sweep), stored, rerun="all")
-        first = make_plan(sweep, candidates(sweep), stored[:1], rerun="all")
-        return expected_s_of(trials) - expected_s_of(first)
+    def total_s(*started: tuple[str, float]) -> float:
+        # The first has no start of its own: what is expected without any is the same in all.
+        sessions = (("early", None), *started)
+        stored = [row | {"session": name, "startup_s": start_s} for name, start_s in sessions]
+        return make_plan(sweep, candidates(sweep), stored, rerun="all").duration.middle_s
 
-    # The first has no start of its own: what is expected without any is the same in all.
-    base = ("early", None)
-    assert start_s(base, ("a", 12.0)) == pytest.approx(12 - SESSION_START_S)
-    assert start_s(base, ("a", 12.0), ("a", 1.0), ("a", 1.0)) == pytest.approx(12 - SESSION_START_S)
-    assert start_s(base, ("a", 12.0), ("b", 600.0), ("c", 13.0)) == pytest.approx(
-        13 - SESSION_START_S
-    )
+    usual_s = total_s() - SESSION_START_S
+    assert total_s(("a", 12.0)) - usual_s == pytest.approx(12)
+    assert total_s(("a", 12.0), ("a", 1.0), ("a", 1.0)) - usual_s == pytest.approx(12)
+    assert total_s(("a", 12.0), ("b", 600.0), ("c", 13.0)) - usual_s == pytest.approx(13)
 
 
-@pytest.mark.parametrize(
-    "then",
-    [
-        {**asdict(Measure(repeats=1)), "cool_down_steps": 5},
-        {name: value for name, value in asdict(Measure(repeats=1)).items() if name != "gc"},
-        {},
-    ],
-    ids=["a setting that is no more", "without one that is new", "without any"],
-)
-def test_settings_of_another_version_leave_a_trial_done_and_are_no_difference(
-    then: dict[str, Any],
-) -> None:
-    # This version has set `gc`; of what only one of the two versions knows nothing can be said.
-    sweep = replace(SWEEP, measure=Measure(repeats=1, gc="gc" not in then))
-    made = make_plan(sweep, candidates(sweep), rows(measure=json.dumps(then)))
-    assert {trial.why for trial in made.done} == {"ok"}
-    assert (len(made.to_run), len(made.done)) == (0, 4)
+def test_settings_of_another_version_leave_a_trial_done_and_are_no_difference() -> None:
+    usual = asdict(Measure(repeats=1))
+    older = {name: value for name, value in usual.items() if name != "gc"}
+    for then in ({**usual, "cool_down_steps": 5}, older, {}):
+        # This version has set `gc`; of what only one of the two knows nothing can be said.
+        sweep = replace(SWEEP, measure=Measure(repeats=1, gc="gc" not in then))
+        made = make_plan(sweep, candidates(sweep), rows(measure=json.dumps(then)))
+        assert [trial.why for trial in made.done] == ["ok"] * 4
+        assert made.to_run == []
 
 
 # Points that ran out of device memory
@@ -372,13 +324,10 @@ def test_what_is_measured_again_skips_nothing_before_it_has_run_out_again() -> N
 def with_peaks(sweep: Sweep, **gib: float) -> list[dict[str, Any]]:
     """Rows as of `ended`, all `ok`, with these peaks on a GPU of 78 GiB."""
     stored = ended(sweep, **dict.fromkeys(gib, "ok"))
-    return [
-        {
-            **{**row, "device_free_bytes": 78 * 2**30},
-            "memory_peak_bytes": int(gib[f"of_{row['micro_batch']}"] * 2**30),
-        }
-        for row in stored
-    ]
+    for row in stored:
+        row["memory_peak_bytes"] = int(gib[f"of_{row['micro_batch']}"] * 2**30)
+        row["device_free_bytes"] = 78 * 2**30
+    return stored
 
 
 GROWING = replace(LARGER, axes={"micro_batch": [1, 2, 4, 7, 9, 16]})
@@ -416,12 +365,12 @@ def test_prune_false_measures_what_was_skipped_for_memory_and_is_no_other_measur
 def test_a_trial_of_another_model_or_mode_is_not_skipped() -> None:
     axes = {"micro_batch": [2, 4], "sync": ["ddp", "local_sgd"], "workload.width": [64, 128]}
     sweep = Sweep(workload=workloads.Gpt(), axes=axes, measure=Measure(repeats=1))
-    stored = [
+    (row,) = (
         row
-        for row in rows(sweep)
+        for row in rows(sweep, status="oom_device")
         if (row["micro_batch"], row["sync"], row["workload_width"]) == (2, "ddp", 64)
-    ]
-    assert len(pruned(sweep, [{**row, "status": "oom_device"} for row in stored])) == 1
+    )
+    assert len(pruned(sweep, [row])) == 1
 
 
 # What another harness measured

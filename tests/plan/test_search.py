@@ -19,6 +19,7 @@ from dtsweep.plan.search_policy import LEAST_GAIN, SearchPolicy
 from dtsweep.plan.search_pool import chances_of, charges_in, live_world, pool_of
 from dtsweep.plan.search_worth import longest_steps
 from dtsweep.plan.settle import Settle
+from dtsweep.results.certificate import Certificate
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import Point, identity
@@ -68,6 +69,14 @@ def points_of(rounds: list[Round]) -> list[Point]:
     return [point for one in rounds if one.is_search for point in one.points]
 
 
+def begun(sweep: Sweep, batches: int) -> tuple[Machine, SearchPolicy]:
+    """A search that measured its first batches."""
+    machine, policy = Machine(sweep, rate), policy_for(sweep)
+    for _ in range(batches):
+        machine.measure(policy.rounds(machine.points, machine.rows)[-1])
+    return machine, policy
+
+
 def dominated_share(points: list[Point]) -> float:
     """Hypervolume of points by their true rates, in the range of all points of the sweep."""
 
@@ -79,6 +88,11 @@ def dominated_share(points: list[Point]) -> float:
     grid = costs(Machine(SWEEP, rate).points)
     low, width = grid.min(axis=0), np.ptp(grid, axis=0)
     return hypervolume_of((costs(points) - low) / width, np.array([1.1, 1.1]))
+
+
+def certificate_of(one: Round) -> Certificate:
+    assert one.certificate is not None
+    return one.certificate
 
 
 def test_a_search_finds_the_frontier_with_far_fewer_points(
@@ -96,8 +110,7 @@ def test_the_answer_is_confirmed_by_another_launch_and_certified(
     _, rounds = searched
     assert [one.repeat for one in rounds if not one.is_search] == [2]
     assert {*names(rounds[-1].points)} <= {*names(points_of(rounds))}
-    certificate = rounds[-1].certificate
-    assert certificate is not None
+    certificate = certificate_of(rounds[-1])
     assert (certificate.measured, certificate.points) == (len(points_of(rounds)), 64)
     assert certificate.gain < LEAST_GAIN
     assert f"{certificate.measured} of 64 points measured; " in certificate.words
@@ -105,20 +118,15 @@ def test_the_answer_is_confirmed_by_another_launch_and_certified(
 
 @pytest.mark.slow
 def test_the_certificate_counts_the_launches_that_confirm_the_answer() -> None:
-    sweep = replace(SWEEP, search=Search(max_points=8))
-    machine, policy = Machine(sweep, rate), policy_for(sweep)
-    for _ in range(2):
-        machine.measure(policy.rounds(machine.points, machine.rows)[-1])
+    machine, policy = begun(replace(SWEEP, search=Search(max_points=8)), 2)
     confirming = policy.rounds(machine.points, machine.rows)[-1]
     assert confirming.repeat == 2
     # The second launches are much faster: other points are less likely to be better.
     machine.rate = lambda point: 4 * rate(point)
     machine.measure(confirming)
     last = policy.rounds(machine.points, machine.rows)[-1]
-    before, after = confirming.certificate, last.certificate
+    before, after = certificate_of(confirming), certificate_of(last)
     assert last.points == confirming.points
-    assert before is not None
-    assert after is not None
     assert after != before
     assert after.measured == before.measured == 8
 
@@ -131,8 +139,8 @@ def test_a_run_that_was_killed_chooses_the_same_points(
     for count in (3, len([*rounds[0].points, *rounds[1].points]) + 1):
         again = Machine(SWEEP, rate, rows=machine.rows[:count])
         batches = Batches(SWEEP, candidates(SWEEP), again.rows)
-        begun = next(one for one in rounds if again.left_of(one))
-        left = {(identity(point), begun.repeat) for point in again.left_of(begun)}
+        first = next(one for one in rounds if again.left_of(one))
+        left = {(identity(point), first.repeat) for point in again.left_of(first)}
         to_run = batches.next().to_run
         assert {(identity(trial.point), trial.repeat) for trial in to_run} == left
 
@@ -173,22 +181,15 @@ def test_what_failed_is_not_chosen_again_and_lowers_the_chance_of_what_is_near()
 @pytest.mark.parametrize("is_known", [True, False])
 def test_points_that_will_not_fit_are_not_chosen(*, is_known: bool) -> None:
     gib = 2**30
-    machine = Machine(
-        SWEEP,
-        rate,
-        columns=lambda point: {
-            "device_free_bytes": 78 * gib,
-            "memory_peak_bytes": 2 * point.micro_batch * gib,
-        },
-    )
+    machine = Machine(SWEEP, rate)
     small = [point for point in machine.points if point.micro_batch <= 16]
     machine.measure(Round(repeat=1, points=small, measure=Measure()))
-    if not is_known:
-        # Smaller batches ran out of memory.
-        for row in machine.rows:
-            row |= {"memory_peak_bytes": None}
-            if row["micro_batch"] == 16:
-                row |= {"status": "oom_device", "samples_per_s": None}
+    for row in machine.rows:
+        row["device_free_bytes"] = 78 * gib
+        row["memory_peak_bytes"] = 2 * row["micro_batch"] * gib if is_known else None
+        if row["micro_batch"] == 16 and not is_known:
+            # Smaller batches ran out of memory.
+            row |= {"status": "oom_device", "samples_per_s": None}
     study = Study(POLICY._settle.frame(machine.rows, names(small)))
     pool = pool_of(SWEEP, machine.points, study.trials)
     # 128 GiB of 78.
@@ -205,8 +206,7 @@ def test_a_point_that_the_cluster_can_not_hold_was_not_tried() -> None:
     refused.measure(batch)
     refused.rows[-1].update(status="infeasible", samples_per_s=None, latency_s=None)
     over = {row["trial_id"] for row in refused.rows}
-    certificate = policy.rounds(refused.points, refused.rows, over=over)[-1].certificate
-    assert certificate is not None
+    certificate = certificate_of(policy.rounds(refused.points, refused.rows, over=over)[-1])
     assert certificate.measured == len(batch.points) - 1
 
 
@@ -234,10 +234,7 @@ def test_what_failed_is_measured_again_together_with_the_next_points() -> None:
 def test_a_goal_is_searched_among_the_points_that_meet_its_condition(
     goal: Goal, most_workers: int
 ) -> None:
-    sweep = replace(SWEEP, goal=goal)
-    machine, policy = Machine(sweep, rate), policy_for(sweep)
-    for _ in range(2):
-        machine.measure(policy.rounds(machine.points, machine.rows)[-1])
+    machine, policy = begun(replace(SWEEP, goal=goal), 2)
     # After the first points, the others are chosen where the goal looks.
     later = points_of([*policy.rounds(machine.points, machine.rows)[1:3]])
     assert later
@@ -261,9 +258,7 @@ def test_a_search_without_an_answer_is_refused_with_the_next_step() -> None:
     sweep = replace(SWEEP, axes={**AXES, "sync": ["local_sgd"]}, goal="throughput")
     with pytest.raises(SweepError, match=r"allow=\('local',\)"):
         policy_for(sweep).rounds(Machine(sweep, rate).points, [])
-    sweep = replace(SWEEP, goal="energy")
-    machine, policy = Machine(sweep, rate), policy_for(sweep)
-    machine.measure(policy.rounds(machine.points, [])[-1])
+    machine, policy = begun(replace(SWEEP, goal="energy"), 1)
     with pytest.raises(SweepError, match="energy_j_per_sample of any measured trial: search on"):
         policy.rounds(machine.points, machine.rows)
 
@@ -272,8 +267,7 @@ def test_a_search_without_an_answer_is_refused_with_the_next_step() -> None:
 def test_a_condition_that_nothing_meets_is_named_by_the_certificate() -> None:
     goal = Goal(maximize="samples_per_s", where="latency_s <= 1us")
     sweep = replace(SWEEP, goal=goal)
-    certificate = Machine(sweep, rate).finish(policy_for(sweep))[-1].certificate
-    assert certificate is not None
+    certificate = certificate_of(Machine(sweep, rate).finish(policy_for(sweep))[-1])
     assert not certificate.has_answer
     assert "they do not meet the condition; no other point could meet it" in certificate.words
 
@@ -304,13 +298,8 @@ def test_a_live_session_costs_no_start_and_holds_its_workers(*, nested: bool) ->
     pool = pool_of(sweep, machine.points, Study(frame).trials)
     live = Point(workers=4).world
     charges, number = charges_in(sweep, pool, [], measure=sweep.measure, live=live)
-    cost = dict(
-        zip(
-            (point.workers for point in pool.points),
-            charges.of(np.zeros(64), live=number),
-            strict=True,
-        )
-    )
+    costs = charges.of(np.zeros(64), live=number)
+    cost = {point.workers: costs[row] for row, point in enumerate(pool.points)}
     start_s, trial_s = charges.start_s[0], cost[4] / 4
     assert cost[8] == pytest.approx(8 * (start_s + trial_s))
     # Smaller worlds run in the processes of a larger one, unless each has sessions of its own.

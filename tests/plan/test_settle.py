@@ -92,16 +92,11 @@ def test_trials_that_are_not_measured_again_end_a_round() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+def test_no_point_gets_more_launches_than_allowed_or_useful() -> None:
     # One that is too noisy for the question is not asked to the end.
-    ("noise", "allowed", "count"),
-    [(0.035, 4, 4), (0.3, 8, 3)],
-)
-def test_no_point_gets_more_launches_than_allowed_or_useful(
-    noise: float, allowed: int, count: int
-) -> None:
-    sweep = replace(SWEEP, max_launches=allowed)
-    assert len(Machine(sweep, near, noise=noise).finish(settle(sweep))) == count
+    for noise, allowed, count in ((0.035, 4, 4), (0.3, 8, 3)):
+        sweep = replace(SWEEP, max_launches=allowed)
+        assert len(Machine(sweep, near, noise=noise).finish(settle(sweep))) == count
 
 
 @pytest.mark.slow
@@ -135,10 +130,8 @@ def test_points_of_other_sweeps_in_the_results_have_no_say() -> None:
 def with_p99(point: Point) -> dict[str, Any]:
     """A 99th percentile that is at a limit of 200 ms with a micro-batch of 16."""
     value_s = 0.2 * (point.micro_batch / 16) ** 0.5
-    names = ("step_p99_s", "step_p99_s_low", "step_p99_s_high", "step_p99_s_error")
-    return {
-        name: value_s * share for name, share in zip(names, (1, 0.97, 1.03, 0.015), strict=True)
-    }
+    shares = {"": 1, "_low": 0.97, "_high": 1.03, "_error": 0.015}
+    return {f"step_p99_s{end}": value_s * share for end, share in shares.items()}
 
 
 def test_a_point_near_a_limit_is_launched_until_it_is_in_or_out() -> None:
