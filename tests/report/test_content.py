@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from dtsweep.report.as_json import report_json
 from dtsweep.report.content import content_of
 from dtsweep.report.labels import point_label
 from dtsweep.report.remarks import Remark
 from dtsweep.sweep.modes import AS_WRITTEN
 from tests.frames import trials
-from tests.report.study import canary
+from tests.report.study import canary, swept
 
 FAST = {"point_id": "fast", "step_p50_s": 0.1, "samples_per_s": 40}
 LARGE = {"point_id": "large", "step_p50_s": 0.2, "samples_per_s": 80, "micro_batch": 16}
@@ -97,21 +100,20 @@ def test_each_kind_of_update_has_a_frontier_in_each_environment_with_its_name() 
 
 
 @pytest.mark.parametrize(
-    ("semantics", "sync", "workers", "words"),
+    ("row", "words"),
     [
-        ("exact", "ddp", 2, ""),
-        ("exact", AS_WRITTEN, 2, "Exact here: all workers applied the same gradients."),
-        ("not_exchanged", AS_WRITTEN, 2, ""),
-        ("local", "local_sgd", 2, "Updates that are not exact may need more samples"),
-        ("local", "local_sgd", 1, ""),
+        ({"semantics": "exact", "sync": "ddp"}, ""),
+        ({"semantics": "exact", "sync": AS_WRITTEN}, "Exact here: all workers applied the same"),
+        ({"semantics": "not_exchanged", "sync": AS_WRITTEN}, ""),
+        ({"semantics": "local", "sync": "local_sgd"}, "Updates that are not exact may need more"),
+        ({"semantics": "local", "sync": "local_sgd", "workers": 1}, ""),
     ],
 )
 def test_a_frontier_says_what_its_updates_mean_where_that_is_not_plain(
-    semantics: str, sync: str, workers: int, words: str
+    row: dict[str, Any], words: str
 ) -> None:
-    row = {"semantics": semantics, "sync": sync, "workers": workers}
-    measured = {"step_p50_s": 0.1, "step_mean_s": 0.1, "samples_per_s": 40}
-    (frontier,) = content_of(trials(row, **measured)).frontiers
+    measured = {"workers": 2, "step_p50_s": 0.1, "step_mean_s": 0.1, "samples_per_s": 40}
+    (frontier,) = content_of(trials(measured | row)).frontiers
     assert frontier.updates.startswith(words)
     assert bool(frontier.updates) == bool(words)
 
@@ -165,30 +167,29 @@ def test_a_group_stands_by_the_throughput_that_its_lines_show_and_not_by_that_of
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mode", "shown", "words"),
+    ("mode", "shown"),
     [
-        (
-            {"semantics": "local", "sync": "local_sgd", "sync_period": 8},
-            ["large"],
-            "1 point with one worker, where exact updates cost no exchange",
-        ),
+        ({"semantics": "local", "sync": "local_sgd"}, ["large"]),
         # Outer updates change the training of one worker, too.
         (
-            {"semantics": "local", "sync": "diloco", "sync_period": 8}
+            {"semantics": "local", "sync": "diloco"}
             | {"outer_learning_rate": 0.7, "outer_momentum": 0.9},
             ["fast", "large"],
-            "",
         ),
-        ({}, ["fast", "large"], ""),
+        ({}, ["fast", "large"]),
     ],
 )
 def test_points_with_one_worker_of_a_mode_that_changes_the_update_are_not_shown_beside_others(
-    mode: dict[str, object], shown: list[str], words: str
+    mode: dict[str, Any], shown: list[str]
 ) -> None:
     alone, pair = FAST | {"step_mean_s": 0.1}, LARGE | {"step_mean_s": 0.2, "workers": 2}
+    if mode:
+        mode |= {"sync_period": 8}
     (frontier,) = content_of(trials(alone | mode, pair | mode)).frontiers
     assert frontier.best["point_id"].to_list() == ["fast", "large"]
-    assert (frontier.shown["point_id"].to_list(), frontier.alone) == (shown, words)
+    assert frontier.shown["point_id"].to_list() == shown
+    said = "1 point with one worker, where exact updates cost no exchange"
+    assert frontier.alone == (said if shown == ["large"] else "")
 
 
 def notes(*rows: dict[str, object]) -> list[Remark]:
@@ -220,16 +221,6 @@ def test_the_gradient_of_a_compressed_exchange_is_not_called_another_one() -> No
     assert gradients(*rows) == [("gradients_lossy", "ddp sign fp32", 2, 0.6)]
 
 
-def test_results_without_an_ok_trial_have_failures_alone() -> None:
-    content = content_of(
-        trials({"status": "hang"}, {"status": "skipped"}, {"status": "hang"}, canary("s", 0.1))
-    )
-    assert (content.trials, content.statuses) == (3, {"hang": 2, "skipped": 1})
-    assert not [*content.frontiers, *content.scaling, *content.notes]
-    assert content.unmeasured["count"].to_list() == [2, 1]
-    assert len(content.canaries) == 1
-
-
 SMALL = {"model_digest": "s", "flops_per_sample": 1e6, "parameters": 25_300, "workload_layers": 1}
 BIG = {"model_digest": "b", "flops_per_sample": 2e6, "parameters": 512_000, "workload_layers": 2}
 
@@ -251,19 +242,10 @@ def test_models_are_named_by_what_tells_them_apart() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("other", "names"),
-    [
-        (LARGE | BIG | {"model_digest": "c"}, ["model s", "model b", "model c"]),
-        (
-            LARGE | {"model_digest": None, "workload_layers": 2},
-            ["model s", "model b", "model unknown"],
-        ),
-    ],
-)
-def test_settings_that_two_models_share_name_neither(
-    other: dict[str, object], names: list[str]
-) -> None:
+@pytest.mark.parametrize("digest", ["c", None])
+def test_settings_that_two_models_share_name_neither(digest: str | None) -> None:
+    other = LARGE | BIG | {"model_digest": digest}
+    names = ["model s", "model b", f"model {digest or 'unknown'}"]
     content = content_of(trials(FAST | SMALL, SLOW | BIG | {"point_id": "big"}, other))
     assert [frontier.title.split(" · ")[2] for frontier in content.frontiers] == names
     assert content.frontiers[0].labels.to_list() == ["ddp workload.layers=1"]
@@ -274,11 +256,11 @@ def test_settings_that_two_models_share_name_neither(
 @pytest.mark.parametrize(
     ("layers", "names"),
     [
-        ((1, 2), {"ddp workload.layers=1", "ddp workload.layers=2"}),
-        ((1, 1), {"ddp model_digest=s", "ddp model_digest=b"}),
+        ((1, 2), ["workload.layers=1", "workload.layers=2"]),
+        ((1, 1), ["model_digest=s", "model_digest=b"]),
     ],
 )
-def test_ladders_name_models_as_frontiers_do(layers: tuple[int, int], names: set[str]) -> None:
+def test_ladders_name_models_as_frontiers_do(layers: tuple[int, int], names: list[str]) -> None:
     rows = [
         model
         | {"workload_layers": own, "point_id": f"{model['model_digest']}{workers}"}
@@ -286,7 +268,8 @@ def test_ladders_name_models_as_frontiers_do(layers: tuple[int, int], names: set
         for model, own in zip((SMALL, BIG), layers, strict=True)
         for workers in (1, 2)
     ]
-    assert set(content_of(trials(*rows)).scaling[0].labels) == names
+    labels = set(content_of(trials(*rows)).scaling[0].labels)
+    assert labels == {f"ddp {name}" for name in names}
 
 
 @pytest.mark.slow
@@ -359,14 +342,70 @@ def test_of_very_many_ladders_a_report_does_not_ask_what_pays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dtsweep.report.content.MOST_LADDERS", 1)
-    rows = [
-        {"workers": workers, "micro_batch": size, "samples_per_s": 9.0, "step_p50_s": 0.1}
-        for workers in (1, 2)
-        for size in (4, 8)
-    ]
-    worth = content_of(trials(*rows)).worth
+    shapes = [{"workers": n, "micro_batch": size} for n in (1, 2) for size in (4, 8)]
+    worth = content_of(trials(*shapes, samples_per_s=9.0, step_p50_s=0.1)).worth
     assert worth.worthwhile.empty
-    assert worth.usl.empty
-    (only,) = worth.remarks
-    assert only.code == "many_groups"
-    assert only.numbers["count"] >= 2
+    assert [one.code for one in worth.remarks] == ["many_groups"]
+
+
+# JSON
+
+
+def json_of(frame: pd.DataFrame) -> dict[str, Any]:
+    return report_json(content_of(frame))
+
+
+def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
+    report = report_json(swept())
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert report["trials"] == 51
+    assert report["statuses"] == {"ok": 48, "skipped": 2, "oom_device": 1}
+    assert report["headline"].endswith("51 trials: 48 ok, 2 skipped, 1 oom_device")
+    assert (report["canaries"], report["flags"]) == ([], {})
+    constants = report["constants"]
+    assert (constants["optimizer"], constants["learning_rate"]) == ("sgd", 0.01)
+    (recommended,) = report["recommendations"]
+    assert recommended["remarks"][0]["code"] == "single_launch"
+    assert recommended["remarks"][0]["numbers"]["point"].startswith("ddp workers=2 ")
+    assert {one["code"] for one in report["remarks"]} >= {"limit", "knees_unknown", "interval"}
+    assert all(one.keys() == {"code", "severity", "numbers", "text"} for one in report["remarks"])
+    assert all("untested" in each["words"] for each in report["frontiers"])
+    for table in ("frontiers", "frontier", "differences", "hypervolume"):
+        assert {row["semantics"] for row in report[table]} == {"exact", "stale", "local"}
+    assert len(report["frontier"]) == 48
+    assert report["frontier"][0]["sync_period"] is None
+    assert {row["standing"] for row in report["frontier"]} == {"frontier", "undecided", "dominated"}
+    assert {row["kind"] for row in report["scaling"]} == {"weak", "strong"}
+    assert report["unmeasured"][0]["log"] == "results/logs/s1/0.log"
+    reasons = {(row["verdict"], row["verdict_reason"]) for row in report["differences"]}
+    assert reasons == {("unknown", "one_launch_each")}
+    assert all(0 < row["hypervolume"] <= 1 for row in report["hypervolume"])
+    assert {row["verdict_reason"] for row in report["worthwhile"]} == {"too_few_launches"}
+    assert ("too_few_sizes", 4) in {(row["reason"], row["sizes_needed"]) for row in report["usl"]}
+    assert json_of(trials()).keys() == report.keys()
+
+
+def test_json_has_canaries_apart_and_flags_counted() -> None:
+    report = json_of(trials({"flags": ["drift"]}, canary("s", 0.1), canary("s", 0.102)))
+    assert report["trials"] == 1
+    assert report["flags"] == {"drift": 1}
+    assert report["canaries"][0]["drift"] == pytest.approx(0.02)
+    assert len(report["frontier"]) == 1
+
+
+def test_json_marks_every_row_of_a_point_that_cannot_be_true_and_says_why() -> None:
+    fields = [
+        {"workers": workers, "samples_per_s": 100.0 * workers, "step_p50_s": 0.1 * workers}
+        for workers in (1, 2)
+    ]
+    report = json_of(
+        trials(
+            fields[0], fields[1] | {"flags": ["drift", "implausible"], "implausible": "mfu is 1.37"}
+        )
+    )
+    assert [row["caution"] for row in report["frontier"]] == ["", "implausible drift"]
+    assert [row["caution"] for row in report["scaling"]] == ["", "implausible drift"]
+    (compared,) = (row for row in report["differences"] if row["of"] == "samples_per_s")
+    assert (compared["caution_a"], compared["caution_b"]) == ("implausible drift", "")
+    named = {"trial_id": "trial1", "point_id": "point1", "repeat": 1, "implausible": "mfu is 1.37"}
+    assert report["implausible"] == [named]

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from rich.console import Console
 
+from dtsweep import load
+from dtsweep.analysis import Study, usl, worthwhile
 from dtsweep.inference.verdicts import Answer, KneeVerdict, Reason, Verdict
+from dtsweep.report.content import Content, content_of
 from dtsweep.report.remark_table import SENTENCES
 from dtsweep.report.remarks import remark, text_of
+from dtsweep.report.scaling_words import scaling_remarks
+from dtsweep.report.sections import Importance, importance_of_axes
 from dtsweep.report.verdict_words import LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
+from tests.analysis.ladders import ladder, published, universal
+from tests.frames import trials
 from tests.pages import ROOT
+from tests.report.study import canary, swept
 
 CODES = [code for sentences in SENTENCES.values() for code in sentences]
 
@@ -73,3 +85,138 @@ def test_lines_beyond_the_first_eight_are_counted() -> None:
     text = remark("implausible", count=11, trials=[str(number) for number in range(11)]).text
     assert len(text.splitlines()) == 10
     assert text.endswith("\n  3 more: the table of trials has them")
+
+
+# Scaling in words
+
+SIZES = (1, 2, 4, 8, 16, 32)
+
+
+def sentences(frame: pd.DataFrame) -> list[str]:
+    return [one.text for one in scaling_remarks(worthwhile(frame), usl(frame))]
+
+
+def test_a_ladder_is_said_in_a_line_for_the_measured_and_one_for_the_law() -> None:
+    made = universal(SIZES, contention=0.03, coherency=0.002)
+    lines = sentences(ladder(made, launches=3, error=0.002, rng=np.random.default_rng(0)))
+    assert (
+        lines[0]
+        == "ddp, weak scaling, 4 × 1 per worker: the step from 8 workers to 16 doesn't pay."
+    )
+    assert lines[1].startswith("Universal Scalability Law: contention 0.03")
+    assert "highest at 22 (22 to 22); beyond 8 (8 to 8) one more worker doesn't pay" in lines[1]
+    assert len(lines) == 2
+
+
+STEEP = {1: 100.0, 2: 190.0, 4: 290.0, 8: 310.0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rates", "error", "words"),
+    [
+        (STEEP, 0.02, "the step from 4 workers to 8 doesn't pay (95 %: from 2 to 4)"),
+        ({1: 100.0, 2: 120.0, 4: 130.0}, 0.005, "the step from 1 worker to 2 doesn't pay"),
+        ({1: 100.0, 2: 190.0}, 0.005, "each step pays, up to the largest size measured (2)"),
+        (
+            {1: 100.0, 2: 150.0, 4: 250.0},
+            0.3,
+            "undecided: launches don't show whether a step beyond 1 worker pays",
+        ),
+    ],
+)
+def test_a_knee_is_said_with_its_numbers(rates: dict[int, float], error: float, words: str) -> None:
+    frame = ladder(rates, launches=3, error=error, rng=np.random.default_rng(8))
+    assert sentences(frame)[0] == f"ddp, weak scaling, 4 × 1 per worker: {words}."
+
+
+def test_groups_of_which_nothing_is_known_are_counted_and_what_is_extrapolated_is_named() -> None:
+    assert [one.text for one in swept().worth.remarks] == [
+        "33 groups of several sizes: unknown: too few launches.",
+        "The Universal Scalability Law is fitted to four sizes or more.",
+    ]
+    weak, law, *_ = sentences(ladder(published()))
+    assert weak == "ddp, weak scaling, 4 × 1 per worker: unknown: too few launches."
+    assert "beyond 240 (54 to 1,285, extrapolated, untested) one more worker doesn't pay" in law
+    assert "highest" not in law
+    strong, *_ = sentences(ladder(universal(SIZES, contention=0.1), strong=True))
+    assert strong == "ddp, strong scaling, 64 per step: unknown: too few launches."
+    assert sentences(ladder({1: 10.0})) == []
+
+
+# Importance of axes
+
+
+def printed(section: Importance) -> str:
+    written = io.StringIO()
+    section.print(console=Console(file=written, width=80))
+    return " ".join(written.getvalue().split())
+
+
+def test_the_report_names_axes_by_their_shares() -> None:
+    study = Study(load(str(ROOT / "notebooks" / "samples" / "campaign")))
+    section = importance_of_axes(study)
+    assert printed(section).startswith("What matters for the step time micro_batch ")
+    assert json.loads(json.dumps(section.as_json()))["importance"][0]["axes"] == "micro_batch"
+
+
+def test_axes_that_were_varied_together_are_named() -> None:
+    rows = [
+        {"workers": workers, "micro_batch": 4 * workers, "precision": precision}
+        | {"samples_per_s": 100.0 * workers, "overlap": True, "harness": "ray"}
+        for workers in (1, 2, 4, 8)
+        for precision in ("fp32", "bf16")
+    ]
+    said = printed(importance_of_axes(Study(trials(*rows))))
+    assert "Not identifiable: workers and micro_batch were varied together" in said
+
+
+def test_a_report_of_few_points_has_no_such_section() -> None:
+    section = importance_of_axes(Study(trials({"samples_per_s": 1.0})))
+    assert (printed(section), section.as_json()) == ("", {"importance": []})
+
+
+# Measured next to imported rows
+
+NOT_KNOWN = {"environment": None, "overlap": None, "optimizer": None, "backend": None}
+IMPORTED = {"harness": "imported", "env_id": "imported:lab", "hosts": None, **NOT_KNOWN}
+MEASURED = {"harness": "ray", "env_id": "a1", "hosts": 1, "backend": "gloo", "environment": "{}"}
+
+
+def row(name: str, step_s: float, kind: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"point_id": name, "step_p50_s": step_s, "samples_per_s": 8 / step_s, **kind, **fields}
+
+
+def mixed(**imported: Any) -> Content:
+    rows = [
+        row("one", 0.1, MEASURED, session="s1"),
+        row("two", 0.2, MEASURED, session="s1", micro_batch=16),
+        row("three", 0.3, IMPORTED, **imported),
+        row("four", 0.4, IMPORTED, micro_batch=16, **imported),
+    ]
+    watched = [canary("s1", 0.1, **MEASURED), canary("s1", 0.2, **MEASURED)]
+    return content_of(trials(*rows, *watched))
+
+
+def test_settings_that_imported_rows_lack_are_in_no_label() -> None:
+    content = mixed()
+    assert content.varying == ["micro_batch"]
+    labels = [label for frontier in content.frontiers for label in frontier.labels]
+    assert not [label for label in labels if "=" in label]
+    assert "overlap" not in content.constants
+
+
+@pytest.mark.slow
+def test_settings_of_rows_that_are_compared_are_in_their_labels() -> None:
+    assert mixed(env_id="a1", precision="bf16").varying == ["micro_batch", "precision"]
+
+
+def test_what_is_not_known_of_an_environment_is_unknown() -> None:
+    (doubt,) = [one.text for one in mixed().doubts if one.code == "environments"]
+    assert "imported:lab: unknown" in doubt
+    assert not [word for word in ("nan", "NA", "None") if word in doubt]
+
+
+def test_canaries_watch_measured_trials_alone() -> None:
+    (drifted,) = [one.numbers for one in mixed().doubts if one.code == "drift"]
+    assert (drifted["concerned"], drifted["trials"]) == (2, 2)

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from dtsweep.report.content import Content, content_of
+from dtsweep.report.sketch import sketch
 from dtsweep.report.terminal import print_report
 from tests.frames import trials
 from tests.report.study import MODES, canary, measured, sweep, swept
@@ -165,19 +166,6 @@ def test_without_all_a_report_has_what_decides_and_says_what_else_there_is() -> 
     assert printed(swept()).count("1 → 2") > 24
 
 
-@pytest.mark.slow
-def test_intervals_within_one_launch_are_called_so() -> None:
-    ends = {"step_p50_s_low": 0.09, "step_p50_s_high": 0.11}
-    one = {"point_id": "a", "step_p50_s": 0.1, "samples_per_s": 1, **ends}
-    again = one | {"repeat": 2, "step_p50_s": 0.12}
-    said = " ".join(printed(trials(one, again, one | {"point_id": "b"})).split())
-    assert (
-        "Intervals of 1 of 2 points are within one launch; a run with `--goal throughput` would "
-        "show how far launches differ." in said
-    )
-    assert "within one launch" not in printed(trials(one, again))
-
-
 def test_results_of_two_environments_are_kept_apart_and_a_skipped_point_is_none() -> None:
     one, two = ({"workers": workers, "step_p50_s": 0.1, "samples_per_s": 1} for workers in (1, 2))
     text = printed(trials(one | {"env_id": "a1"}, two | {"env_id": "b2"}))
@@ -227,43 +215,6 @@ def test_numbers_that_cannot_be_true_are_marked_in_every_table_and_sentence_and_
 
 
 @pytest.mark.slow
-def test_a_missing_interval_is_explained() -> None:
-    one = {"step_p50_s": 0.1, "samples_per_s": 20, "step_p50_s_low": 0.09, "step_p50_s_high": 0.11}
-    text = printed(trials(one, {"step_p50_s": 0.05, "samples_per_s": 10, "micro_batch": 2}))
-    assert "No interval of 1 point: too few steps, or they drift." in text
-
-
-def test_a_frontier_is_printed_where_each_point_is_beaten_by_another_one() -> None:
-    pairs, speeds = ["ab", "bc", "ca"] * 2, (100, 130, 70, 101, 131, 71)
-    rows = [
-        {"point_id": point, "session": str(n)}
-        | {"samples_per_s": speed * factor, "step_p50_s": 4 / speed / factor}
-        for n, (pair, speed) in enumerate(zip(pairs, speeds, strict=True))
-        for point, factor in zip(pair, (1.01, 1.0), strict=True)
-    ]
-    words = "? undecided: another point is better in all objectives, but not significantly."
-    assert words in " ".join(printed(trials(*rows)).split())
-
-
-def test_what_ended_the_windows_is_counted() -> None:
-    precise, failed = {"stop_reason": "precise"}, {"stop_reason": "max_steps", "status": "nan"}
-    assert (
-        "Trials by the end of their window: at the half_width asked for (2); at max_seconds (1).\n"
-        in printed(trials(precise, precise, {"stop_reason": "max_seconds"}, failed))
-    )
-
-
-@pytest.mark.slow
-def test_windows_on_gpus_that_are_too_short_for_energy_are_told_once() -> None:
-    short = {"backend": "nccl", "window_s": 2.0}
-    long = {"backend": "nccl", "window_s": 8.0}
-    said = printed(trials(short, short, long, {"backend": "gloo", "window_s": 2.0}))
-    assert said.count("energy_j is null on 2 trials with a window under 5 s") == 1
-    assert "Measure(energy=True)" in said
-    assert "energy_j" not in printed(trials(long, short | {"energy_j": 9.0}))
-
-
-@pytest.mark.slow
 def test_of_the_exchange_is_said_how_much_of_it_is_waiting_where_that_is_known() -> None:
     known = {"step_p50_s": 0.1, "samples_per_s": 20, "workers": 2, "comm_share": 0.123}
     lines = [line.split() for line in printed(trials(known | {"wait_share": 0.045})).splitlines()]
@@ -271,16 +222,6 @@ def test_of_the_exchange_is_said_how_much_of_it_is_waiting_where_that_is_known()
     text = printed(trials(known))
     assert "wait %" not in text.replace("+ wait %", "")
     assert "without a share of exchange" not in text
-
-
-@pytest.mark.slow
-def test_where_the_exchange_is_empty_a_line_says_why() -> None:
-    point = {"step_p50_s": 0.1, "samples_per_s": 20}
-    known, alone = point | {"workers": 2, "comm_share": 0.1}, point | {"workers": 1}
-    full, old = point | {"workers": 2, "comm_reason": "no memory for it"}, point | {"workers": 4}
-    text = printed(trials(known, alone, full, full, old))
-    assert "one worker (1); no memory for it (2); no reason stored (1).\n" in text
-    assert "without a share of exchange" not in printed(trials(alone))
 
 
 @pytest.mark.slow
@@ -334,75 +275,117 @@ def test_canaries_are_counted_apart() -> None:
     assert printed(trials(*steady)) == "No trials in these results.\n"
 
 
-@pytest.mark.parametrize(
-    ("steps", "half_width", "words"),
-    [
-        ((0.1, 0.11), 0.01, "10.0 ± 1.6 %. Drift above 2 % in 1 session with 1 trial: s."),
-        (
-            (0.1, 0.104),
-            0.03,
-            "4.0 ± 4.4 %. Canaries are too imprecise to exclude a drift of 2 % in 1 session with "
-            "1 trial: s.",
-        ),
-        (
-            (0.1, 0.11),
-            None,
-            "10.0 %. Canaries are too imprecise to exclude a drift of 2 % in 1 session with "
-            "1 trial: s.",
-        ),
-        ((0.1,), 0.01, "unknown, as none has two."),
-    ],
-)
-def test_the_drift_of_a_session_is_said_or_that_canaries_cannot_exclude_one(
-    steps: tuple[float, ...], half_width: float | None, words: str
-) -> None:
-    row = {"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}
-    watched = [canary("s", step_s, half_width=half_width) for step_s in steps]
-    text = " ".join(printed(trials(row, *watched)).split())
-    assert f"largest drift within a session: {words}" in text
-    assert ("too imprecise" in text) is ("too imprecise" in words)
+POINT = {"step_p50_s": 0.1, "samples_per_s": 20}
+ENDS = {"step_p50_s_low": 0.09, "step_p50_s_high": 0.11}
+ONE = {"point_id": "a", **POINT, **ENDS}
+AGAIN = ONE | {"repeat": 2, "step_p50_s": 0.12}
+HANG, NAN = {"status": "hang"}, {"status": "nan"}
+PRECISE = {"stop_reason": "precise"}
+EMPTY = dict.fromkeys(["workload", "env_id", "hosts", "devices", "flags"])
+LOCAL = {"semantics": "local", "sync": "local_sgd", "step_mean_s": 0.1, "samples_per_s": 20}
+FULL = POINT | {"workers": 2, "comm_reason": "no memory for it"}
+SHORT = {"backend": "nccl", "window_s": 2.0}
+OLD = {"env_id": "a1", "torch_version": "2.11"}
+NEW = {"env_id": "b2", "torch_version": "2.13"}
+WRONG = {"status": "user_error", "log": "logs/s/0.log"}
+LARGEST = "largest drift within a session: "
+VAGUE = "Canaries are too imprecise to exclude a drift of 2 % in 1 session with 1 trial: s."
+
+Rows = list[dict[str, Any]]
 
 
-@pytest.mark.slow
-def test_canaries_that_did_not_end_ok_are_counted_with_the_first_reason_of_each_status() -> None:
-    wrong = {"status": "user_error", "log": "logs/s/0.log"}
-    failed = [
-        canary("s", 0.1, **wrong, reason="rank 0: ValueError: [/red] boom"),
-        canary("t", 0.1, **wrong, reason="else"),
-        canary("s", 0.1, status="oom_device", reason=None),
-        canary("s", 0.1, status="cancelled"),
+def watched(*steps_s: float, half_width: float | None = 0.01) -> Rows:
+    """A trial in a session with canaries."""
+    return [
+        POINT | {"session": "s"},
+        *(canary("s", step_s, half_width=half_width) for step_s in steps_s),
     ]
-    row = {"step_p50_s": 0.1, "samples_per_s": 20}
-    assert (
-        "Canary: 3 of 4 did not end ok, so less is known of whether the machine drifted.\n"
-        "  1 oom_device: no reason stored\n"
-        "  2 user_error: rank 0: ValueError: [/red] boom (log: logs/s/0.log)\n"
-    ) in printed(trials(row, canary("s", 0.1), *failed))
 
 
-@pytest.mark.slow
-def test_what_two_environments_differ_in_is_said_where_it_is_known() -> None:
-    old, new = {"env_id": "a1", "torch_version": "2.11"}, {"env_id": "b2", "torch_version": "2.13"}
-    text = printed(trials(old, new | {"hosts": 2}, new))
-    assert "  torch_version: a1: 2.11; b2: 2.13\n" in text
-    assert "Columns machine and threads" in printed(trials({"env_id": "a1"}, {"env_id": "b2"}))
+SAID: list[tuple[Rows, str]] = [
+    ([], "No trials in these results."),
+    ([HANG], "No trial ended ok, so there is no frontier."),
+    ([HANG], "1 hang no reason stored"),
+    ([{}], "No point has both a step time and a throughput."),
+    ([EMPTY], "1 trial: 1 ok"),
+    ([LOCAL], "No recommendation: no point has exact updates"),
+    (
+        watched(0.139, 0.1),
+        "took up to 39 % longer at one time than at another, in sessions with 1 of 1 trial.",
+    ),
+    (watched(0.1, 0.104, half_width=0.1), "A drift of the machine below 15 % is not excluded"),
+    (
+        watched(0.1, 0.11),
+        f"{LARGEST}10.0 ± 1.6 %. Drift above 2 % in 1 session with 1 trial: s.",
+    ),
+    (watched(0.1, 0.104, half_width=0.03), f"{LARGEST}4.0 ± 4.4 %. {VAGUE}"),
+    (watched(0.1, 0.11, half_width=None), f"{LARGEST}10.0 %. {VAGUE}"),
+    (watched(0.1), f"{LARGEST}unknown, as none has two."),
+    (
+        [*[PRECISE] * 2, {"stop_reason": "max_seconds"}, {"stop_reason": "max_steps", **NAN}],
+        "Trials by the end of their window: at the half_width asked for (2); at max_seconds (1).",
+    ),
+]
+"""Rows, and what a report says of them."""
+
+SELDOM: list[tuple[Rows, str]] = [
+    (
+        [ONE, AGAIN, ONE | {"point_id": "b"}],
+        "Intervals of 1 of 2 points are within one launch; a run with `--goal throughput` would "
+        "show how far launches differ.",
+    ),
+    (
+        [POINT | ENDS, {"step_p50_s": 0.05, "samples_per_s": 10, "micro_batch": 2}],
+        "No interval of 1 point: too few steps, or they drift.",
+    ),
+    (
+        [SHORT, SHORT, SHORT | {"window_s": 8.0}, {"backend": "gloo", "window_s": 2.0}],
+        "energy_j is null on 2 trials with a window under 5 s",
+    ),
+    (
+        [POINT, POINT | {"workers": 2, "comm_share": 0.1}, *[FULL] * 2, POINT | {"workers": 4}],
+        "one worker (1); no memory for it (2); no reason stored (1).",
+    ),
+    (
+        [OLD, NEW | {"hosts": 2}, NEW],
+        "torch_version: a1: 2.11; b2: 2.13",
+    ),
+    ([{"env_id": "a1"}, {"env_id": "b2"}], "Columns machine and threads"),
+    (
+        [
+            *watched(0.1),
+            canary("s", 0.1, **WRONG, reason="rank 0: ValueError: [/red] boom"),
+            canary("t", 0.1, **WRONG, reason="else"),
+            canary("s", 0.1, status="oom_device", reason=None),
+            canary("s", 0.1, status="cancelled"),
+        ],
+        "Canary: 3 of 4 did not end ok, so less is known of whether the machine drifted. "
+        "1 oom_device: no reason stored "
+        "2 user_error: rank 0: ValueError: [/red] boom (log: logs/s/0.log)",
+    ),
+]
 
 
 @pytest.mark.parametrize(
-    ("frame", "words"),
+    ("rows", "words"),
+    [*SAID, *(pytest.param(*row, marks=pytest.mark.slow) for row in SELDOM)],
+)
+def test_what_rows_say_of_themselves_is_said_once(rows: Rows, words: str) -> None:
+    text = " ".join(printed(trials(*rows)).split())
+    assert text.count(words) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rows", "words"),
     [
-        (trials(), "No trials in these results."),
-        (trials({"status": "hang"}), "No trial ended ok, so there is no frontier."),
-        (trials({"status": "hang"}), "1  hang  no reason stored"),
-        (trials({}), "No point has both a step time and a throughput."),
-        (
-            trials(dict.fromkeys(["workload", "env_id", "hosts", "devices", "flags"])),
-            "1 trial: 1 ok",
-        ),
+        ([ONE, AGAIN], "within one launch"),
+        ([SHORT | {"window_s": 8.0}, SHORT | {"energy_j": 9.0}], "energy_j"),
+        ([POINT], "without a share of exchange"),
     ],
 )
-def test_little_or_nothing_is_said_plainly(frame: pd.DataFrame, words: str) -> None:
-    assert words in printed(frame)
+def test_what_holds_of_no_row_is_not_said(rows: Rows, words: str) -> None:
+    assert words not in printed(trials(*rows))
 
 
 @pytest.mark.slow
@@ -418,25 +401,74 @@ def test_the_first_screen_has_the_recommendation_what_to_ignore_and_the_plot() -
     assert lines[-1].startswith("   └")
 
 
-def test_what_drift_makes_doubtful_is_said_above_all_tables() -> None:
-    row = {"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}
-    text = printed(trials(row, canary("s", 0.139), canary("s", 0.1)))
-    assert (
-        "took up to 39 % longer at one time than at another, in sessions with 1 of 1 trial."
-        in " ".join(text.split())
-    )
-    assert text.index("The machine drifted") < text.index("Frontier")
-    vague = [canary("s", step_s, half_width=0.1) for step_s in (0.1, 0.104)]
-    assert "A drift of the machine below 15 % is not excluded" in printed(trials(row, *vague))
-
-
-def test_only_exact_updates_are_recommended_and_the_report_says_so_where_there_are_none() -> None:
-    local = {"semantics": "local", "sync": "local_sgd", "step_mean_s": 0.1, "samples_per_s": 20}
-    assert "No recommendation: no point has exact updates" in printed(trials(local))
-
-
 def test_a_frontier_on_which_no_point_can_stand_says_why() -> None:
     frame = trials({"step_p50_s": 0.1, "samples_per_s": 20})
     assert "No point of it is known to meet the condition." in printed(frame, where="workers > 5")
     unknown = printed(frame, minimize=["energy_j_per_sample"], maximize=[])
     assert "No point has all that frontiers are of." in unknown
+
+
+# The plot of characters
+
+FAST = {"point_id": "fast", "step_p50_s": 0.1, "samples_per_s": 40}
+LARGE = {"point_id": "large", "step_p50_s": 0.2, "samples_per_s": 80, "micro_batch": 16}
+SLOW = {"point_id": "slow", "step_p50_s": 0.19, "samples_per_s": 20, "micro_batch": 8}
+
+
+def lines(content: Content, *, width: int = 80) -> list[str]:
+    recommended = [one.point for one in content.recommendations]
+    return sketch(content.frontiers, recommended=recommended, width=width).splitlines()
+
+
+@functools.cache
+def two_points() -> Content:
+    return content_of(trials(FAST, LARGE))
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_a_plot_fits_its_width_and_half_a_screen(width: int) -> None:
+    drawn = lines(swept(), width=width)
+    assert max(map(len, drawn)) <= min(width, 100)
+    assert len(drawn) <= 14
+
+
+@pytest.mark.slow
+def test_each_semantics_has_a_marker_and_what_is_beaten_is_hollow() -> None:
+    stale, local = (
+        {"semantics": name, "point_id": name, "step_mean_s": 0.1} for name in ("stale", "local")
+    )
+    legend, *plot = lines(content_of(trials(FAST, LARGE, SLOW, FAST | stale, FAST | local)))
+    assert legend == "samples/s  ● exact  ▲ stale  ■ local  ○ hollow: beaten  R recommended"
+    assert sum(line.count("○") for line in plot) == 1
+    assert "beaten" not in lines(two_points())[0]
+
+
+def test_the_upper_row_has_the_highest_throughput_and_its_recommendation() -> None:
+    _, *plot = lines(two_points())
+    marked = [line for line in plot if "●" in line]
+    assert [line.split("┤")[0].strip() for line in marked] == ["80", "40"]
+    assert marked[0].rstrip().endswith("● R")
+    assert marked[1].index("●") < marked[0].index("●")
+
+
+@pytest.mark.slow
+def test_the_knee_is_marked_where_there_is_one() -> None:
+    knee = {"point_id": "knee", "step_p50_s": 0.11, "samples_per_s": 78, "micro_batch": 32}
+    legend, *plot = lines(content_of(trials(FAST, LARGE, knee)))
+    assert "k knee" in legend
+    assert sum("● k" in line for line in plot) == 1
+    assert "knee" not in lines(two_points())[0]
+
+
+@pytest.mark.slow
+def test_steps_that_span_more_than_ten_times_have_ticks_by_ratios() -> None:
+    *_, ticks = lines(content_of(trials(FAST, LARGE | {"step_p50_s": 2.0})))
+    assert ticks.split() == ["100", "200", "500", "1,000", "2,000", "ms/step"]
+    *_, ticks = lines(two_points())
+    assert ticks.split() == ["100", "120", "140", "160", "180", "200", "ms/step"]
+
+
+@pytest.mark.slow
+def test_less_than_two_points_are_not_drawn() -> None:
+    for frame in (trials(), trials(FAST), trials({"status": "hang"})):
+        assert lines(content_of(frame)) == []
