@@ -32,8 +32,19 @@ def test_two_points_that_differ_are_told_apart_by_their_settings(base: Path) -> 
     assert "A: ddp micro_batch=16 (" in said
     assert "3 and 3 launches one by one)" in said
     assert "pooled" not in said
-    with pytest.raises(SweepError, match="are one point"):
-        called("difference", base, "micro_batch=4", "micro_batch<8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["difference", "{}", "micro_batch=4", "micro_batch<8"], "are one point"),
+        (["compare", "x", "y", "z"], "compare takes BASE and NEW, or NEW; it was given 3"),
+        (["compare", "no_results", "neither"], "no results in no_results"),
+    ],
+)
+def test_wrong_usage_is_refused_in_one_line(base: Path, arguments: list[str], said: str) -> None:
+    with pytest.raises(SweepError, match=said):
+        called(*(argument.format(base) for argument in arguments))
 
 
 def test_undecided_equal_and_unknown_are_different_words(tmp_path: Path) -> None:
@@ -101,10 +112,11 @@ def test_the_json_of_a_difference_has_both_points_and_a_row_for_each_quantity(ba
     assert found["notes"] == []
 
 
-def test_points_of_other_models_and_semantics_are_named_as_such(base: Path) -> None:
+def test_what_differs_beside_the_numbers_is_said(tmp_path: Path, base: Path) -> None:
+    newer = store_run(tmp_path / "newer", STEADY, env_id="c3d4", machine=NEWER)
+    assert "Software differs: torch 2.13.0 → 2.14.0." in in_one_line("compare", base, newer)
     store_run(base, {8: [100.0, 101]}, semantics="local", model_digest="m2")
-    found = as_json("difference", base, "micro_batch=8", "micro_batch=4")
-    assert found["notes"] == [
+    assert as_json("difference", base, "micro_batch=8", "micro_batch=4")["notes"] == [
         "Updates of A are local, of B exact: faster is not sooner at the same loss.",
         "A and B train different models: a sample of one is none of the other.",
     ]
@@ -155,9 +167,8 @@ def test_where_nothing_can_be_told_that_is_said_and_not_that_nothing_changed(
     assert called("compare", once, half).exit_code == 0
     found = as_json("compare", once, half)
     assert found["verdict"] == "unknown"
-    assert found["words"].startswith(
-        "Nothing can be tested: one launch each, and nothing says how far launches differ."
-    )
+    nothing = "Nothing can be tested: one launch each, and nothing says how far launches differ."
+    assert found["words"].startswith(nothing)
     assert "No regression" not in found["words"]
 
 
@@ -193,17 +204,6 @@ def test_a_point_that_fails_now_is_named_with_its_reason(tmp_path: Path, base: P
 
 
 @pytest.mark.slow
-def test_what_differs_beside_the_numbers_is_said(tmp_path: Path, base: Path) -> None:
-    newer = store_run(tmp_path / "newer", STEADY, env_id="c3d4", machine=NEWER)
-    assert "Software differs: torch 2.13.0 → 2.14.0." in in_one_line("compare", base, newer)
-    bigger = store_run(tmp_path / "bigger", STEADY, env_id="e5f6", machine=BIGGER)
-    with pytest.raises(SweepError, match="different machines: cpus 2 → 64"):
-        called("compare", base, bigger)
-    said = in_one_line("compare", base, bigger, "--other-machine")
-    assert "Machine differs: cpus 2 → 64." in said
-
-
-@pytest.mark.slow
 def test_the_last_run_of_results_is_compared_with_the_earlier_ones_there(tmp_path: Path) -> None:
     place = tmp_path / "all"
 
@@ -225,15 +225,3 @@ def test_the_last_run_of_results_is_compared_with_the_earlier_ones_there(tmp_pat
     store(8, 80, env_id="c3d4", machine=BIGGER)
     assert "Left out: 7 earlier runs of other machines." in in_one_line("compare", place)
     assert len(as_json("compare", place, "--other-machine")["base"]) == 7
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["x", "y", "z"], "compare takes BASE and NEW, or NEW; it was given 3"),
-        (["no_results", "neither"], "no results in no_results"),
-    ],
-)
-def test_wrong_usage_is_refused_in_one_line(arguments: list[str], said: str) -> None:
-    with pytest.raises(SweepError, match=said):
-        called("compare", *arguments)

@@ -7,7 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from dtsweep import Sweep, run
+from dtsweep.cli.commands import cli
 from dtsweep.errors import SweepError
 from dtsweep.metrics.rows import task_row
 from dtsweep.provenance.sources import sources_of
@@ -16,6 +19,7 @@ from dtsweep.results.store import Results
 from dtsweep.sweep.file import read_sweep
 from dtsweep.sweep.task import task_of
 from dtsweep.sweep.values import column_types
+from dtsweep.workloads import Gpt
 from tests.cli.called import as_json, called, in_one_line
 from tests.conftest import Command
 from tests.pages import ROOT
@@ -113,3 +117,27 @@ def test_a_plan_says_what_a_gpu_has_no_memory_for_and_try_all_measures_it(tmp_pa
     assert "0 trials to run, 3 done, 1 skipped" in said
     assert "will not fit (needs about 64 GiB of 32); --try-all measures it" in said
     assert "1 trial to run, 3 done, 0 skipped" in in_one_line(*command, "--try-all")
+
+
+# Options that can not be meant
+
+
+@pytest.mark.parametrize("value", ["nan", "-inf", "1e999"])
+@pytest.mark.parametrize(
+    "options", [["run", "sweep.py", "--node-timeout"], ["compare", "base", "new", "--threshold"]]
+)
+def test_a_number_that_is_not_finite_is_refused(options: list[str], value: str) -> None:
+    done = CliRunner().invoke(cli, [*options, value])
+    assert done.exit_code == 2
+    assert f"Invalid value for '{options[-1]}'" in done.output
+
+
+def test_empty_results_are_refused() -> None:
+    for options in (
+        *(["run", OWN_MODEL, "--results"], ["run", OWN_MODEL, "--in-process", "--results"]),
+        *(["plan", OWN_MODEL, "--results"], ["report"], ["recommend"]),
+    ):
+        with pytest.raises(SweepError, match="results '' is not a place"):
+            called(*options, "")
+    with pytest.raises(SweepError, match="results '' is not a place"):
+        run(Sweep(workload=Gpt(), axes={"workers": [1]}), "", in_process=True)

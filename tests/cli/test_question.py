@@ -26,24 +26,18 @@ from dtsweep.sweep.file import read_sweep
 from dtsweep.sweep.goal import GOALS, Question
 from dtsweep.sweep.values import column_types
 from tests.cli.called import as_json, in_one_line
+from tests.linear import sweep_text
 from tests.measured import Machine
 
-FILE = """
-from dtsweep import Goal, Measure, Sweep, workloads
-
-sweep = Sweep(
-    workload=workloads.Gpt(),
-    axes={"workers": [1, 2]},
-    SETTINGS
-)
-"""
+GRID = Measure(repeats=2)
 OWN_GOAL = 'goal=Goal(minimize="latency_s", where="workers<=2"), indifference=0.1,'
 SWEEP = Sweep(workload=workloads.Gpt(), axes={"workers": [1, 2]})
 
 
 def write(folder: Path, settings: str = "") -> str:
     path = folder / "study.py"
-    path.write_text(FILE.replace("SETTINGS", settings))
+    text = sweep_text({"workers": [1, 2]}, measure="Measure()", more=settings)
+    path.write_text(f"from dtsweep import Goal\n{text}")
     return str(path)
 
 
@@ -83,10 +77,10 @@ def test_the_same_trials_are_asked_for_whatever_the_goal_is() -> None:
     [
         (
             {"goal": "energy"},
-            Measure(repeats=2),
+            GRID,
             r"--goal can't be used with Measure\(repeats=2\), which measures a plain grid; leave",
         ),
-        ({"max_launches": 4}, Measure(repeats=2), "--max-launches can't be used with Measure"),
+        ({"max_launches": 4}, GRID, "--max-launches can't be used with Measure"),
         ({"goal": "frontier", "where": "workers<=1"}, Measure(), "--where is a condition of a goa"),
         ({"indifference": 3.0}, Measure(), "indifference=3 must be above 0 and below 1"),
     ],
@@ -110,7 +104,7 @@ def test_a_plan_says_that_rounds_follow_and_how_many_launches_at_most(tmp_path: 
     said = in_one_line(*asking, "--max-launches", "5")
     assert "2 trials to run" in said
     assert "then rounds of the contenders, at most 5 launches of a point" in said
-    write(tmp_path, "measure=Measure(repeats=1),")
+    Path(asking[1]).write_text(sweep_text({"workers": [1, 2]}, measure="Measure(repeats=1)"))
     assert "then rounds" not in in_one_line(*asking)
     plan = make_plan(SWEEP, candidates(SWEEP), [])
     most = "then rounds of the contenders, at most 3 launches of a point and 4 in all"
@@ -125,11 +119,7 @@ def test_a_plan_says_that_rounds_follow_and_how_many_launches_at_most(tmp_path: 
     ("settings", "options", "message"),
     [
         ('goal=Goal(maximize="samples_per_sec"),', (), "did you mean 'samples_per_s'"),
-        (
-            'goal=Goal(minimize="latency_s", where="step_p99 <= 1"),',
-            (),
-            "did you mean 'step_p99_s'",
-        ),
+        ('goal=Goal(minimize="latency_s", where="step_p99 <= 1"),', (), "mean 'step_p99_s'"),
         ("", ("--indifference", "much"), "'much' is not a share, such as 3% or 0.03"),
     ],
 )

@@ -60,40 +60,19 @@ def store_run(
         for repeat, rate in enumerate(launches, 1):
             task = task_of(SWEEP, point, repeat=repeat)
             step_s = micro_batch / (rate or 1)
-            names = ("step_mean_s", "step_p50_s", "latency_s")
-            measured = dict.fromkeys(names, step_s) | {
-                f"{name}_error": 0.003 * step_s for name in names
-            }
-            measured |= {
-                "status": "ok",
-                "samples_per_s": rate,
-                "samples_per_s_error": 0.003 * (rate or 1),
-            }
-            failed = {"status": "nan", "reason": "rank 0: the loss is nan"}
-            where = {
-                "env_id": env_id,
-                "hosts": 1,
-                "devices": "Xeon",
-                "session": f"day{day}-{repeat}",
-                "flags": [],
-            }
+            row = task_row(SWEEP, point, task) | {"env_id": env_id, "hosts": 1, "devices": "Xeon"}
+            row |= {"session": f"day{day}-{repeat}", "flags": []}
+            row |= {"started_at": start + timedelta(minutes=repeat)}
+            if rate is None:
+                row |= {"status": "nan", "reason": "rank 0: the loss is nan"}
+            else:
+                row |= {"status": "ok", "samples_per_s": rate, "samples_per_s_error": 0.003 * rate}
+                for name in ("step_mean_s", "step_p50_s", "latency_s"):
+                    row |= {name: step_s, f"{name}_error": 0.003 * step_s}
+            known = {"node": "a", "device": "Xeon", "threads": 1, "machine": machine}
             results.commit(
-                task_row(SWEEP, point, task)
-                | where
-                | (failed if rate is None else measured)
-                | {"started_at": start + timedelta(minutes=repeat)}
-                | columns,
-                ranks=[
-                    {
-                        "rank": number,
-                        "node": "a",
-                        "device": "Xeon",
-                        "threads": 1,
-                        "machine": machine,
-                    }
-                    | dict(rank)
-                    for number, rank in enumerate(ranks)
-                ],
+                row | columns,
+                ranks=[{"rank": number} | known | dict(rank) for number, rank in enumerate(ranks)],
                 workload_types=column_types(SWEEP.workload),
             )
     return folder
