@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from dtsweep.cli import commands
-from dtsweep.errors import CONTROL
+from dtsweep.driver.progress import Progress
+from dtsweep.errors import CONTROL, SweepError
 from dtsweep.results.run_record import FOLDER, RunningTrial, RunRecord
+from dtsweep.sweep.point import Point
 from tests.hostile import PAYLOADS, store_hostile
 
 NAMES = {
@@ -95,3 +99,36 @@ def run(command: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch)
         commands.main()
     assert isinstance(end.value.code, int)
     return end.value.code
+
+
+# Lines of progress and of errors
+
+HOSTILE = "lost\x1b]0;owned\x07 \x9b31mred\r\x1b[2J end"
+SHOWN = r"lost\x1b]0;owned\x07 \x9b31mred\x0d\x1b[2J end"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_line_of_progress_shows_hostile_names_and_reasons_as_text(is_terminal: bool) -> None:
+    out = StringIO()
+    console = Console(file=out, width=400, force_terminal=is_terminal)
+    progress = Progress(axes=["env.NAME"], console=console)
+    progress.total = 1
+    point = Point(environment={"NAME": "a\n[9/9] forged: median 1 ms/step"})
+    progress.ended(point, {"status": "rank_died", "reason": HOSTILE, "repeat": 1})
+    # The colours are ours.
+    text = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+    assert CONTROL.findall(text) == []
+    assert SHOWN in text
+    assert r"NAME=a\n[9/9] forged" in text
+
+
+def test_an_error_that_quotes_what_is_stored_is_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(**_: object) -> None:
+        raise SweepError(f"these results were measured with devices {HOSTILE}")
+
+    monkeypatch.setattr(commands, "cli", refuse)
+    with pytest.raises(SystemExit):
+        commands.main()
+    assert SHOWN.replace(r"\x0d", " ") in capsys.readouterr().err

@@ -18,16 +18,19 @@ from dtsweep.cli import cli
 from dtsweep.cli.decide import print_results
 from dtsweep.cli.options import with_question
 from dtsweep.cli.plan_table import plan_json, print_plan
+from dtsweep.metrics.rows import task_row
 from dtsweep.plan.plan import Plan, make_plan, policy_of
 from dtsweep.results.pack import unmeasured_files
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.file import read_sweep
 from dtsweep.sweep.goal import GOALS, Question
+from dtsweep.sweep.task import task_of
 from dtsweep.sweep.values import column_types
 from tests.cli.called import as_json, in_one_line
 from tests.linear import sweep_text
 from tests.measured import Machine
+from tests.pages import ROOT
 
 GRID = Measure(repeats=2)
 OWN_GOAL = 'goal=Goal(minimize="latency_s", where="workers<=2"), indifference=0.1,'
@@ -162,3 +165,20 @@ def test_a_report_after_a_run_answers_the_question_of_that_run(
     print_results(str(tmp_path), as_json=True, question=asked)
     (answer,) = json.loads(capsys.readouterr().out)["recommendations"]
     assert answer["zone"] == 0.2
+
+
+def test_a_question_whose_first_attempt_was_cut_has_a_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep, points = read_sweep(ROOT / "sweeps" / "batchsize.py")
+    assert sweep.question is not None
+    point = points[0].point
+    row = task_row(sweep, point, task_of(sweep, point)) | {
+        "role": "trial",
+        "status": "budget",
+        "reason": "cut, because the money was spent; the next run measures it again",
+        "started_at": datetime(2026, 11, 26, tzinfo=UTC),
+    }
+    Results(tmp_path / "r").commit(row, workload_types=column_types(sweep.workload))
+    print_results(str(tmp_path / "r"), as_json=False, question=sweep.question)
+    assert "Frontier" not in capsys.readouterr().out

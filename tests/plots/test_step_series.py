@@ -22,36 +22,31 @@ Rank = tuple[list[float], list[float]]
 def rows_of(*ranks: Rank, warmup: int = 0, attempt: str = "a") -> pd.DataFrame:
     """Rows of `dtsweep.steps` of one attempt."""
     rows: list[dict[str, Any]] = [
-        {
-            "attempt_id": attempt,
-            "rank": rank,
-            "step": step,
-            "warmup": step < warmup,
-            "part": "warmup" if step < warmup else "window",
-            "start_s": start,
-            "step_s": seconds,
-        }
+        {"attempt_id": attempt, "rank": rank, "step": step, "start_s": start, "step_s": seconds}
+        | {"warmup": step < warmup, "part": "warmup" if step < warmup else "window"}
         for rank, (starts, lengths) in enumerate(ranks)
         for step, (start, seconds) in enumerate(zip(starts, lengths, strict=True))
     ]
     return pd.DataFrame(rows)
 
 
-def test_a_step_of_several_ranks_lasts_from_latest_end_to_latest_end() -> None:
-    one, other = ([0.0, 1.0], [1.0, 3.0]), ([0.0, 2.0], [2.0, 2.0])
-    assert series_in(rows_of(one, other))["a"].step_ms == (2000.0, 2000.0)
-
-
-def test_the_pause_between_warm_up_and_window_belongs_to_no_step() -> None:
-    rank = ([-9.0, -8.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0])
-    series = series_in(rows_of(rank, warmup=2))["a"]
-    assert series.step_ms == (1000.0,) * 4
-    assert (series.warmup, series.warmup_end) == (2, 2)
-
-
-def test_ranks_with_different_steps_show_the_longest_of_each_step() -> None:
-    fast, slow = ([0.0, 1.0, 2.0], [1.0, 1.0, 1.0]), ([0.0, 3.0], [3.0, 2.0])
-    assert series_in(rows_of(fast, slow))["a"].step_ms == (3000.0, 2000.0, 1000.0)
+@pytest.mark.parametrize(
+    ("ranks", "warmup", "step_ms"),
+    [
+        # From latest end to latest end.
+        ([([0.0, 1.0], [1.0, 3.0]), ([0.0, 2.0], [2.0, 2.0])], 0, (2000.0, 2000.0)),
+        # The pause between warm-up and window belongs to no step.
+        ([([-9.0, -8.0, 0.0, 1.0], [1.0] * 4)], 2, (1000.0,) * 4),
+        # Of ranks with different steps the longest of each.
+        ([([0.0, 1.0, 2.0], [1.0] * 3), ([0.0, 3.0], [3.0, 2.0])], 0, (3000.0, 2000.0, 1000.0)),
+    ],
+)
+def test_a_step_lasts_until_the_last_rank_has_ended_it(
+    ranks: list[Rank], warmup: int, step_ms: tuple[float, ...]
+) -> None:
+    series = series_in(rows_of(*ranks, warmup=warmup))["a"]
+    assert series.step_ms == step_ms
+    assert series.warmup == warmup
 
 
 def test_the_median_is_of_all_measured_steps_and_not_of_the_warm_up() -> None:
