@@ -76,14 +76,8 @@ def test_one_drifting_launch_says_nothing_of_the_error_within_and_spoils_no_othe
 def test_launch_sigma_says_how_many_points_have_no_value() -> None:
     known = [{"step_p99_s": value, "step_p99_s_error": 0.01} for value in (0.99, 1.01)]
     rows = [row | {"point_id": point} for point in "ab" for row in known]
-    frame = trials(
-        *rows,
-        {"point_id": "c"},
-        {"point_id": "c"},
-        {"point_id": "d"} | known[0],
-        {"point_id": "d"},
-        {},
-    )
+    rows += [{"point_id": "c"}, {"point_id": "c"}, {"point_id": "d"} | known[0], {"point_id": "d"}]
+    frame = trials(*rows, {})
     found = launch_sigma(frame, of="step_p99_s")
     assert found[["points", "left_out"]].to_numpy().tolist() == [[2, 2]]
     none = launch_sigma(frame, of="step_p95_s")
@@ -101,12 +95,9 @@ def test_launch_sigma_is_never_below_zero_and_unknown_where_no_launch_has_an_int
 
 
 def test_environments_have_their_own_launch_sigma() -> None:
-    quiet, loud = (
-        two_launches("a", 99, 101, env_id="quiet"),
-        two_launches("a", 90, 110, env_id="loud"),
-    )
-    found = launch_sigma(trials(*quiet, *loud))["launch_sigma"]
-    assert found["loud"] == pytest.approx(10 * found["quiet"])
+    quiet = two_launches("a", 99, 101, env_id="quiet")
+    found = launch_sigma(trials(*quiet, *two_launches("a", 90, 110, env_id="loud")))
+    assert found["launch_sigma"]["loud"] == pytest.approx(10 * found["launch_sigma"]["quiet"])
 
 
 def test_points_of_the_same_launches_say_once_what_the_launches_differ_by() -> None:
@@ -179,31 +170,21 @@ def test_a_stored_latency_goes_before_the_step_times_and_local_updates_have_the_
 
 
 def test_launches_on_other_numbers_of_hosts_are_another_point() -> None:
-    hosts = zip((1, 2, 1, 2), (100, 60, 102, 62), strict=True)
-    frame = trials(
-        *(
-            rate(value, 1, point_id="a", repeat=n, hosts=count)
-            for n, (count, value) in enumerate(hosts)
-        )
-    )
+    hosts = enumerate(zip((1, 2, 1, 2), (100, 60, 102, 62), strict=True))
+    frame = trials(*(rate(r, 1, point_id="a", repeat=n, hosts=count) for n, (count, r) in hosts))
     points = over_launches(frame)
     assert points["hosts"].tolist() == [1, 2]
     assert points["launches"].tolist() == [2, 2]
     assert points["samples_per_s"].tolist() == [101, 61]
-    assert launch_sigma(frame)["spread"].tolist() == pytest.approx(
-        [(1 / 101**2 + 1 / 61**2) ** 0.5], rel=1e-6
-    )
+    spread = (1 / 101**2 + 1 / 61**2) ** 0.5
+    assert launch_sigma(frame)["spread"].tolist() == pytest.approx([spread], rel=1e-6)
 
 
 def test_canaries_are_no_launches_of_a_point() -> None:
-    frame = trials(
-        rate(100, point_id="a"),
-        rate(200, point_id="a", role="trial"),
-        rate(9, point_id="a", role="canary"),
-    )
-    assert over_launches(frame)["launches"].tolist() == [2]
-    assert over_launches(frame)["samples_per_s"].tolist() == [150]
-    assert len(without_canaries(frame)) == 2
+    roles = ((100, None), (200, "trial"), (9, "canary"))
+    frame = trials(*(rate(value, point_id="a", role=role) for value, role in roles))
+    (point,) = over_launches(frame).to_dict("records")
+    assert (point["launches"], point["samples_per_s"], len(without_canaries(frame))) == (2, 150, 2)
 
 
 # Utilization by the best peak

@@ -15,12 +15,8 @@ from tests.report.study import canary
 
 
 def point(workers: int, micro_batch: int, samples_per_s: float, **fields: Any) -> dict[str, Any]:
-    return {
-        "workers": workers,
-        "micro_batch": micro_batch,
-        "global_batch": workers * micro_batch,
-        "samples_per_s": samples_per_s,
-    } | fields
+    known = {"workers": workers, "micro_batch": micro_batch, "samples_per_s": samples_per_s}
+    return known | {"global_batch": workers * micro_batch} | fields
 
 
 def test_a_published_ladder_has_the_published_efficiency() -> None:
@@ -98,9 +94,8 @@ def test_one_worker_count_and_trials_that_are_not_ok_give_no_row() -> None:
 
 def test_a_mode_without_global_batch_scales_weakly_alone() -> None:
     stale = {"sync": "parameter_server", "semantics": "stale", "global_batch": None}
-    rows = scaling(
-        trials(point(1, 16, 10, **stale), point(2, 8, 20, **stale), point(2, 16, 20, **stale))
-    )
+    shapes = ((1, 16, 10), (2, 8, 20), (2, 16, 20))
+    rows = scaling(trials(*(point(*shape, **stale) for shape in shapes)))
     assert rows["kind"].unique().tolist() == ["weak"]
 
 
@@ -125,10 +120,7 @@ def test_repeats_are_averaged_before_they_are_compared() -> None:
 
 
 def test_a_null_environment_is_one_of_its_own() -> None:
-    rows = [
-        {"workers": workers, "samples_per_s": 90 * workers, "step_p50_s": 0.1} for workers in (1, 2)
-    ]
-    frame = trials(*rows, *({**row, "env_id": None} for row in rows))
+    frame = trials(*(point(n, 4, 90 * n, env_id=env) for env in ("a", None) for n in (1, 2)))
     frame["env_id"] = frame["env_id"].astype(object).where(frame["env_id"].notna(), None)
     assert scaling(frame)["speed_up"].tolist() == [1, 2, 1, 2]
 

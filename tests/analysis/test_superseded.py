@@ -24,23 +24,20 @@ def made_of(entries: dict[str, str], **row: Any) -> dict[str, Any]:
     return {"sources": sources, "workload_digest": f"digest of {sources}", **row}
 
 
+CHANGED = "the class Net changed"
+
+
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
         ([NET, NET], [None, None]),
-        ([NET, OTHER], ["the class Net changed", None]),
+        ([NET, OTHER], [CHANGED, None]),
         # An edit that was taken back.
-        ([NET, OTHER, NET], [None, "the class Net changed", None]),
+        ([NET, OTHER, NET], [None, CHANGED, None]),
         # A file or package that only one of the machines could see is no change.
         ([NET, NET | {"package timm": "1.0"}], [None, None]),
-        (
-            [NET | {"package timm": "0.9"}, NET | {"package timm": "1.0"}],
-            ["timm 0.9 became 1.0", None],
-        ),
-        (
-            [NET, OTHER, {"class Net": "3"}],
-            ["the class Net changed", "the class Net changed", None],
-        ),
+        ([NET | {"package timm": f"{n}"} for n in (0.9, 1.0)], ["timm 0.9 became 1.0", None]),
+        ([NET, OTHER, {"class Net": "3"}], [CHANGED, CHANGED, None]),
     ],
 )
 def test_a_row_says_what_the_newest_row_of_its_workload_has_otherwise(
@@ -82,48 +79,35 @@ def test_workloads_of_two_names_are_not_compared_and_on_no_frontier_together() -
 
 def test_the_newest_is_by_time_whatever_the_frame_s_order_and_labels() -> None:
     """As where two `load`s are joined."""
-    old, new = (
-        [
-            made_of(
-                NET | {"class Net": name}, point_id=point, started_at=pd.Timestamp(day, tz="UTC")
-            )
-            for point in points
-        ]
-        for name, points, day in (("1", "ab", "2026-01-01"), ("2", "ac", "2026-01-02"))
-    )
-    for frames in ([trials(*old), trials(*new)], [trials(*new), trials(*old)]):
+
+    def loaded(version: str, points: str, day: int) -> pd.DataFrame:
+        at = pd.Timestamp(f"2026-01-0{day}", tz="UTC")
+        rows = [made_of({"class Net": version}, point_id=p, started_at=at) for p in points]
+        return trials(*rows)
+
+    old, new = loaded("1", "ab", 1), loaded("2", "ac", 2)
+    for frames in ([old, new], [new, old]):
         frame = pd.concat(frames)
         left_out = frame[older_source(frame).notna().to_numpy()]
         assert left_out["point_id"].tolist() == ["a", "b"]
-        assert left_out["started_at"].eq(pd.Timestamp("2026-01-01", tz="UTC")).all()
+        assert left_out["started_at"].equals(old["started_at"])
 
 
 def test_an_unknown_source_canaries_and_failures_make_no_trial_an_older_one() -> None:
-    what = "the class Net changed"
-    unknown = {"workload_digest": None}
-    assert older_source(trials(unknown, made_of(OTHER), made_of(NET))).tolist() == [
-        None,
-        what,
-        None,
-    ]
+    unknown = trials({"workload_digest": None}, made_of(OTHER), made_of(NET))
+    assert older_source(unknown).tolist() == [None, CHANGED, None]
     canary = made_of(OTHER, role="canary", step_mean_s=0.1, session="s")
-    assert older_source(trials(made_of(NET), canary)).tolist() == [None, what]
+    assert older_source(trials(made_of(NET), canary)).tolist() == [None, CHANGED]
     failed = made_of(OTHER, status="user_error", samples_per_s=None, step_p50_s=None)
     assert superseded(trials(made_of(NET), failed)).tolist() == [None, None]
 
 
 def test_launches_of_a_point_in_an_older_environment_of_the_resources_are_superseded() -> None:
     """It is no part of a point's name, and stands beside `env_id`."""
-    before, after = (
-        made_of(NET, point_id="a", environment=text)
-        for text in ('{"ALGO": "ring"}', '{"ALGO": "tree"}')
-    )
-    another_point = made_of(NET, point_id="b", environment='{"ALGO": "ring"}')
-    assert superseded(trials(before, another_point, after)).tolist() == [
-        "with another environment",
-        None,
-        None,
-    ]
+    ring, tree = {"environment": '{"ALGO": "ring"}'}, {"environment": '{"ALGO": "tree"}'}
+    points = (("a", ring), ("b", ring), ("a", tree))
+    rows = [made_of(NET, point_id=name, **environment) for name, environment in points]
+    assert superseded(trials(*rows)).tolist() == ["with another environment", None, None]
 
 
 def test_load_keeps_the_newest_source_and_says_how_many_older_trials_it_left_out(
