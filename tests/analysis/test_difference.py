@@ -150,37 +150,25 @@ def test_a_point_with_one_launch_borrows_what_launches_add_from_the_others() -> 
 
 
 def test_one_launch_that_measured_both_needs_only_what_it_does_not_add_to_both() -> None:
-    shifts = np.array([0.9, 1.1, 1.0])
-    rates = {
-        name: (100 * shifts * (1 + 0.001 * np.roll([1, 0, -1], number)))
-        for number, name in enumerate("cdef")
-    }
-    others = [
-        row
-        for name, own in rates.items()
-        for row in point(name, own.tolist(), sessions="pqr", error=0.001)
-    ]
-    once = [
-        row
-        for name, rate in (("a", 101.0), ("b", 100.0))
-        for row in point(name, [rate], sessions="p", error=0.001)
-    ]
-    found = by_throughput(trials(*once, *others))
+    shifts = np.array([90.0, 110.0, 100.0])
+    rows = point("a", [101.0], sessions="p", error=0.001)
+    rows += point("b", [100.0], sessions="p", error=0.001)
+    for number, name in enumerate("cdef"):
+        rates = shifts * (1 + 0.001 * np.roll([1, 0, -1], number))
+        rows += point(name, rates.tolist(), sessions="pqr", error=0.001)
+    found = by_throughput(trials(*rows))
     assert (found["method"], found["verdict"]) == ("paired_pooled", "faster")
 
 
 def test_one_launch_each_is_unknown() -> None:
-    found = by_throughput(
-        trials(*point("a", [200], sessions="p"), *point("b", [100], sessions="p"))
-    )
+    once = point("b", [100], sessions="p")
+    found = by_throughput(trials(*point("a", [200], sessions="p"), *once))
     assert found["method"] == "none"
     assert [found["verdict"], found["verdict_reason"]] == ["unknown", "one_launch_each"]
     assert found["ratio"] == pytest.approx(2)
     assert np.isnan(found["ratio_low"])
-    assert (
-        by_throughput(trials(*point("a", FAST), *point("b", [100])))["verdict_reason"]
-        == "too_few_launches"
-    )
+    few = by_throughput(trials(*point("a", FAST), *once))
+    assert few["verdict_reason"] == "too_few_launches"
 
 
 @pytest.mark.slow
@@ -226,17 +214,18 @@ def test_what_can_not_be_compared_is_refused(asked: dict[str, Any], said: str) -
 
 
 def test_environments_are_compared_each_for_itself() -> None:
-    here = [*point("a", FAST, env_id="here"), *point("b", SLOW, env_id="here")]
-    there = [
-        *point("a", SLOW, env_id="there"),
-        *point("b", FAST, env_id="there"),
-        *point("c", FAST, env_id="c"),
+    rows = [
+        row
+        for env_id, rates in (("here", (FAST, SLOW)), ("there", (SLOW, FAST)))
+        for name, own in zip("ab", rates, strict=True)
+        for row in point(name, own, env_id=env_id)
     ]
-    found = difference(trials(*here, *there), "a", "b")
+    frame = trials(*rows, *point("c", FAST, env_id="c"))
+    found = difference(frame, "a", "b")
     ratios = found[found["of"] == "samples_per_s"].set_index("env_id")["ratio"]
     assert ratios["here"] == pytest.approx(1 / ratios["there"])
     with pytest.raises(SweepError, match="different environments"):
-        difference(trials(*here, *there), "a", "c")
+        difference(frame, "a", "c")
 
 
 def test_each_number_of_hosts_is_compared_with_each_and_an_unknown_one_is_its_own() -> None:

@@ -68,19 +68,14 @@ def test_settings_that_vary_are_categories_or_numbers() -> None:
 
 
 def test_a_point_has_the_setups_of_its_trial() -> None:
-    local = {"sync": "local_sgd", "sync_period": 4, "local_momentum": "keep", "workers": 4}
-    compressed = {"sync": "ddp", "compression": "topk", "compression_ratio": 0.01}
+    local: dict[str, Any] = {"sync": "local_sgd", "sync_period": 4, "workers": 4}
+    sparse: dict[str, Any] = {"compression": "topk", "compression_ratio": 0.01}
     rows = trials(
-        local | {"overlap": None},
-        compressed | {"overlap": True},
-        samples_per_s=1.0,
-        workload=None,
-        workload_layers=None,
+        local | {"overlap": None, "local_momentum": "keep"},
+        sparse | {"overlap": True},
+        **{"samples_per_s": 1.0, "workload": None, "workload_layers": None},
     )
-    points = [
-        Point(sync="local_sgd", sync_period=4, workers=4, micro_batch=4),
-        Point(compression="topk", compression_ratio=0.01, micro_batch=4),
-    ]
+    points = [Point(**local, micro_batch=4), Point(**sparse, micro_batch=4)]
     encoding = encoding_of(rows, settings_of_points(points))
     of_trials = measured_of(rows, encoding)[0]
     of_points = setups_of(points, encoding)
@@ -131,18 +126,17 @@ def test_a_payload_is_compared_with_trials_that_differ_in_the_compression_alone(
 
 
 def test_averaged_state_travels_whole_next_to_what_is_compressed() -> None:
-    averaged = {"optimizer": "adamw", "local_momentum": "average"}
-    rows = trials(
+    averaged: dict[str, Any] = {"sync": "local_sgd", "optimizer": "adamw"}
+    averaged |= {"local_momentum": "average"}
+    sent = (
         {"bytes_sent_per_step": 3000.0},
         {"bytes_sent_per_step": 2500.0, "compression": "powersgd"},
-        samples_per_s=1.0,
-        sync="local_sgd",
-        **averaged,
     )
+    rows = trials(*sent, samples_per_s=1.0, **averaged)
     assert measured_of(rows)[0].payload.tolist() == [3.0, 2.5]
     points = [
-        Point(sync="local_sgd", **averaged),
-        Point(sync="local_sgd", compression="fp16", **averaged),
+        Point(**averaged),
+        Point(compression="fp16", **averaged),
         Point(sync="local_sgd", optimizer="adamw"),
         Point(sync="diloco", compression="fp16"),
     ]
@@ -165,12 +159,8 @@ def test_settings_of_the_first_steps_and_of_an_outer_step_are_no_columns() -> No
 
 
 def test_a_setting_that_nothing_reads_is_not_the_value_none() -> None:
-    rows = trials(
-        {"sync": "parameter_server", "staleness": None},
-        {"sync": "parameter_server", "staleness": 0},
-        {"sync": "ddp"},
-        samples_per_s=1.0,
-    )
+    servers = [{"sync": "parameter_server", "staleness": staleness} for staleness in (None, 0)]
+    rows = trials(*servers, {"sync": "ddp"}, samples_per_s=1.0)
     texts = measured_of(rows)[0].categories["staleness"]
     assert texts.tolist() == ["none", "0", "unread"]
 

@@ -23,7 +23,6 @@ from dtsweep.analysis import (
 from dtsweep.analysis import study as studies
 from dtsweep.cli.decide import print_results
 from dtsweep.report.content import content_of
-from dtsweep.sweep.goal import GOALS, Question
 from tests.pages import ROOT
 
 RESULTS = ROOT / "tests" / "data" / "three_modes"
@@ -56,14 +55,6 @@ def test_a_report_prepares_each_table_once(calls: Counter[str], where: str, tabl
     assert calls["measured"] == calls["points_of"] == tables
     # By workers and by nodes.
     assert calls["ladders_of"] == 2
-
-
-@pytest.mark.slow
-def test_a_report_answers_the_question_that_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    question = Question(goal=GOALS["fast-validation"])
-    for where in ("", "micro_batch = 4"):
-        print_results(str(RESULTS), as_json=False, where=where, question=question)
-        assert "for the lowest latency_s" in " ".join(capsys.readouterr().out.split())
 
 
 def test_questions_to_a_study_and_to_its_frame_have_one_answer_and_change_no_table() -> None:

@@ -56,26 +56,6 @@ def test_a_plan_expects_the_cost_and_says_what_it_assumes(tmp_path: Path) -> Non
     assert as_json(*plan)["expected_cost"] is None
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--prices", "prices.toml"), "did you mean 'usd_per_hour'?"),
-        (("--prices", "prices.toml", "--price", "1"), "give one"),
-        (("--max-cost", "3"), "a limit of cost needs the prices of nodes: add --prices FILE, or"),
-        (("--goal", "cost"), "the goal asks for a cost, and nodes have no price: add --prices"),
-    ],
-)
-def test_what_is_wrong_with_prices_or_a_limit_of_cost_is_one_line(
-    options: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "prices.toml").write_text("[gpu]\nusd_per_huor = 2")
-    with pytest.raises(SweepError) as refused:
-        called("run", OWN_MODEL, "--in-process", *options)
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
 def test_a_limit_before_the_first_trial_is_exit_code_3_and_no_mistake(
     tmp_path: Path, forked_command: Command
 ) -> None:

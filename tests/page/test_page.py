@@ -159,12 +159,7 @@ def test_the_steps_of_the_chosen_trial_are_drawn_and_plots_have_their_table(page
 
 @pytest.mark.parametrize(
     ("size", "scheme"),
-    [
-        (PHONE, "dark"),
-        (PHONE, "light"),
-        (LAPTOP, "dark"),
-        (LAPTOP, "light"),
-    ],
+    [(PHONE, "dark"), (PHONE, "light"), (LAPTOP, "dark"), (LAPTOP, "light")],
 )
 def test_axe_finds_no_violation_and_nothing_is_wider_than_the_window(
     browser: Browser, file: Path, size: tuple[int, int], scheme: str

@@ -106,7 +106,7 @@ def test_repeats_run_one_after_the_other_in_sessions_of_their_own() -> None:
 
 def group_of(axes: dict[str, Any]) -> list[Trial]:
     """The trials of a sweep of one world."""
-    sweep = Sweep(workload=workloads.Gpt(), axes=axes, measure=Measure(repeats=1))
+    sweep = replace(SWEEP, axes=axes, skip=None)
     (group,) = groups_of(make_plan(sweep, candidates(sweep), []).to_run, fresh=False)
     return group
 
@@ -294,25 +294,23 @@ def pruned(
 ) -> list[tuple[int, int, int, str | None]]:
     made = make_plan(sweep, candidates(sweep), stored, **options)
     assert len(made.to_run) + len(made.done) + len(made.skipped) == len(candidates(sweep))
-    return [
-        (c.point.workers, c.point.accumulation, c.point.micro_batch, c.reason) for c in made.skipped
-    ]
+    points = [(skipped.point, skipped.reason) for skipped in made.skipped]
+    return [(p.workers, p.accumulation, p.micro_batch, reason) for p, reason in points]
 
 
 def test_a_stored_point_that_ran_out_of_memory_skips_the_same_with_a_larger_micro_batch() -> None:
     reason = "micro_batch=2 ran out of memory; --try-all measures it"
-    assert pruned(LARGER, ended(LARGER, of_2="oom_device")) == [
-        (1, 1, 4, reason),
-        (1, 1, 8, reason),
-    ]
-    # The smallest names them, and what was measured stays.
-    assert pruned(LARGER, ended(LARGER, of_2="oom_device", of_4="oom_device")) == [
-        (1, 1, 8, reason)
-    ]
-    assert pruned(LARGER, ended(LARGER, of_4="oom_device", of_8="ok")) == []
-    assert pruned(LARGER, ended(LARGER, of_2="oom_host")) == []
-    # One that ran out although more fits ran out by chance.
-    assert pruned(LARGER, ended(LARGER, of_2="oom_device", of_4="ok")) == []
+    both = [(1, 1, 4, reason), (1, 1, 8, reason)]
+    for endings, expected in (
+        ({"of_2": "oom_device"}, both),
+        # The smallest names them, and what was measured stays.
+        ({"of_2": "oom_device", "of_4": "oom_device"}, both[1:]),
+        ({"of_4": "oom_device", "of_8": "ok"}, []),
+        ({"of_2": "oom_host"}, []),
+        # One that ran out although more fits ran out by chance.
+        ({"of_2": "oom_device", "of_4": "ok"}, []),
+    ):
+        assert pruned(LARGER, ended(LARGER, **endings)) == expected
 
 
 def test_what_is_measured_again_skips_nothing_before_it_has_run_out_again() -> None:

@@ -81,13 +81,9 @@ def test_a_run_without_prices_makes_the_total_unknown_and_never_0(tmp_path: Path
 
 
 def test_prices_that_are_given_later_hold_for_all_rows(tmp_path: Path) -> None:
-    store_rows(
-        tmp_path,
-        {"node_types": "gpu:2"},
-        {"node_types": "gpu:0.5", "usd_per_hour": 1.0, "cost_usd": 7.0},
-        {"node_types": "other:1", "usd_per_hour": 1.0, "cost_usd": 7.0},
-        {},
-    )
+    known = {"usd_per_hour": 1.0, "cost_usd": 7.0}
+    types = ({"node_types": "gpu:2"}, {"node_types": "gpu:0.5"} | known)
+    store_rows(tmp_path, *types, {"node_types": "other:1"} | known, {})
     frame = priced(dtsweep.load(tmp_path), PRICES)
     assert frame["usd_per_hour"].fillna(-1).tolist() == [72.0, 18.0, -1, -1]
     assert frame["cost_usd"].fillna(-1).tolist() == [2.0, 0.5, -1, -1]
@@ -103,18 +99,12 @@ def study_with_prices(*prices: float | None) -> tuple[Machine, Study]:
     """Points of 1, 2 and 4 workers at 100, 190 and 300 samples/s, on nodes of these prices."""
     rates = {1: 100.0, 2: 190.0, 4: 300.0}
     price = dict(zip(rates, prices, strict=True))
+    axes = {"workers": [*rates]}
     sweep = Sweep(
-        workload=workloads.Gpt(),
-        axes={"workers": [*rates]},
-        goal="cost",
-        resources=Resources(gpus_per_worker=0),
+        workload=workloads.Gpt(), axes=axes, goal="cost", resources=Resources(gpus_per_worker=0)
     )
-    machine = Machine(
-        sweep,
-        lambda point: rates[point.workers],
-        noise=0.001,
-        columns=lambda point: {"usd_per_hour": price[point.workers]},
-    )
+    machine = Machine(sweep, lambda point: rates[point.workers], noise=0.001)
+    machine.columns = lambda point: {"usd_per_hour": price[point.workers]}
     machine.finish(policy_of(sweep))
     types = column_types(sweep.workload)
     return machine, Study(trials_of_rows(machine.rows, workload_types=types))
