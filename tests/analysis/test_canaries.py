@@ -9,27 +9,19 @@ import pytest
 from dtsweep.analysis import canaries
 from dtsweep.analysis.canaries import drift_of
 from tests.frames import trials
+from tests.report import study
 
 
 def canary(session: str, minute: int, step_mean_s: float | None, **fields: Any) -> dict[str, Any]:
     """A canary that is known to 1 %, where nothing else is said."""
     at = pd.Timestamp("2026-01-01T00:00Z") + pd.Timedelta(minutes=minute)
-    return {
-        "role": "canary",
-        "point_id": "watch",
-        "session": session,
-        "started_at": at,
-        "step_mean_s": step_mean_s,
-        "half_width": 0.01,
-        **fields,
-    }
+    return study.canary(session, step_mean_s, started_at=at, **fields)
 
 
 def ends(first_s: float, last_s: float, **fields: Any) -> pd.Series[Any]:
     """What is found where these two are the only canaries."""
-    return canaries(
-        trials(canary("s", 0, first_s, **fields), canary("s", 1, last_s, **fields))
-    ).iloc[0]
+    rows = canary("s", 0, first_s, **fields), canary("s", 1, last_s, **fields)
+    return canaries(trials(*rows)).iloc[0]
 
 
 def test_drift_is_that_of_the_last_canary_against_the_first() -> None:
@@ -51,20 +43,13 @@ def test_a_session_is_compared_with_its_world() -> None:
 
 
 def test_canaries_next_to_other_trials_are_compared_with_each_other() -> None:
-    alone = [canary("a", 0, 0.1, concurrent_trials=0), canary("a", 5, 0.1, concurrent_trials=0)]
+    alone = [canary("a", minute, 0.1, concurrent_trials=0) for minute in (0, 5)]
     together = [canary("a", minute, 0.13, concurrent_trials=7) for minute in (1, 4)]
     slower = [canary("b", 2, 0.13, concurrent_trials=6), canary("b", 3, 0.15, concurrent_trials=7)]
     found = canaries(trials(*alone, *together, *slower)).set_index(["session", "alone"])
-    assert found["flagged"].to_dict() == {
-        ("a", True): False,
-        ("a", False): False,
-        ("b", False): True,
-    }
-    assert found["drift"].round(3).to_dict() == {
-        ("a", True): 0,
-        ("a", False): 0,
-        ("b", False): 0.154,
-    }
+    keys = [("a", True), ("a", False), ("b", False)]
+    assert found["flagged"].to_dict() == dict(zip(keys, (False, False, True), strict=True))
+    assert found["drift"].round(3).to_dict() == dict(zip(keys, (0, 0, 0.154), strict=True))
 
 
 def test_drift_is_what_one_point_took_longer_at_one_time_than_at_another() -> None:

@@ -16,8 +16,8 @@ from tests.analysis.noise import (
     launches_in,
     sweeps,
 )
-from tests.analysis.test_canaries import canary
 from tests.frames import trials
+from tests.report.study import canary
 
 FAST, SLOW = [110.0, 121.0, 108.0, 118.0], [100.0, 111.0, 97.0, 109.0]
 
@@ -294,7 +294,7 @@ def test_quiet_points_beside_a_noisy_pair_make_its_difference_no_surer(
     assert by_throughput(frame_of(logs, errors), "0", "1")["verdict"] not in ("faster", "slower")
 
 
-DRIFTED = [canary("s", 0, 0.1), canary("s", 1, 0.15)]
+DRIFTED = [canary("s", step_s, started_at=at) for at, step_s in enumerate((0.1, 0.15))]
 
 
 def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_only() -> None:

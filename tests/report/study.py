@@ -63,6 +63,6 @@ def swept() -> Content:
     return content_of(sweep())
 
 
-def canary(session: str, step_mean_s: float, **fields: Any) -> dict[str, Any]:
+def canary(session: str, step_mean_s: float | None, **fields: Any) -> dict[str, Any]:
     known = {"step_mean_s": step_mean_s, "half_width": 0.01}
     return {"role": "canary", "point_id": "watch", "session": session, **known, **fields}
