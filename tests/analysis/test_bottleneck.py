@@ -164,12 +164,11 @@ def test_a_straggler_counts_where_most_launches_name_it() -> None:
 
 
 def test_what_was_not_measured_of_the_exchange_leaves_it_open() -> None:
-    row = alone(
-        workers=2, comm_reason="a step after the window does not fit into memory", compute_share=0.3
-    )
+    why = "a step after the window does not fit into memory"
+    row = alone(workers=2, comm_reason=why, compute_share=0.3)
     found = judged(row)
     assert found["bound"] is None
-    assert found["bound_reason"] == f"{row['comm_reason']}: its limit is unknown"
+    assert found["bound_reason"] == f"{why}: its limit is unknown"
     assert pd.isna(found[["exchange_share", "waiting_share", "work_share"]]).all()
     # Whatever the exchange takes, it is less than what arithmetic or batches surely take.
     assert judged(row | {"compute_share": 0.6})["bound"] == "compute"
@@ -181,11 +180,8 @@ def test_pushes_of_an_asynchronous_worker_are_its_exchange() -> None:
     stale: dict[str, Any] = {"sync": "parameter_server", "shards": 1, "semantics": "stale"}
     stale |= {"overlap": None, "global_batch": None}
     found = judged(alone(workers=2, **stale, **shares))
-    assert (found["bound"], found["exchange_share"], found["waiting_share"]) == (
-        "exchange",
-        0.7,
-        0.0,
-    )
+    assert found["bound"] == "exchange"
+    assert (found["exchange_share"], found["waiting_share"]) == (0.7, 0.0)
     assert axes(found) == ["push_period", "shards", "accumulation"]
     # Late updates that all workers make together have a wait of their own.
     together_late = together(0.3, 0.4) | {"semantics": "stale", "global_batch": 8}
@@ -238,10 +234,8 @@ def test_every_mode_has_axes_for_its_exchange_that_it_reads() -> None:
     rows = []
     for name, mode in MODES.items():
         own = {key: (value if value is not None else 1) for key, value in mode.reads.items()}
-        semantics = mode.semantics(own)
-        rows.append(
-            together(0.6, 0.0, **{"sync": name, "semantics": semantics, "overlap": None, **own})
-        )
+        fields = {"sync": name, "semantics": mode.semantics(own), "overlap": None}
+        rows.append(together(0.6, 0.0, **fields | own))
     for found, mode in zip(judged_each(*rows), MODES.values(), strict=True):
         assert found["bound"] == "exchange"
         assert len(found["next_axes"]) >= 2 - mode.shares_memory
@@ -255,11 +249,8 @@ def test_an_axis_attacks_no_more_than_its_share_of_the_step() -> None:
     found = judged(alone(compute_share=0.05, memory_share=1.3, optimizer_s=0.03))
     assert found["bound"] == "memory"
     # More bytes than the step has time for: rates were measured at another moment.
-    assert [each[:2] for each in found["next_axes"]] == [
-        ("accumulation", pytest.approx(0.3)),
-        ("precision", pytest.approx(0.98)),
-        ("workload", pytest.approx(0.98)),
-    ]
+    shares = {each.axis: each[1] for each in found["next_axes"]}
+    assert shares == pytest.approx({"accumulation": 0.3, "precision": 0.98, "workload": 0.98})
 
 
 def test_a_point_far_below_the_peak_is_told_to_make_larger_products() -> None:

@@ -183,8 +183,7 @@ def test_points_with_one_worker_of_a_mode_that_changes_the_update_are_not_shown_
     mode: dict[str, Any], shown: list[str]
 ) -> None:
     alone, pair = FAST | {"step_mean_s": 0.1}, LARGE | {"step_mean_s": 0.2, "workers": 2}
-    if mode:
-        mode |= {"sync_period": 8}
+    mode = mode and mode | {"sync_period": 8}
     (frontier,) = content_of(trials(alone | mode, pair | mode)).frontiers
     assert frontier.best["point_id"].to_list() == ["fast", "large"]
     assert frontier.shown["point_id"].to_list() == shown
