@@ -1,9 +1,8 @@
 """Results of somebody who means harm: every text column at once holds a payload.
 
-`store_hostile` writes them as Parquet files that dtsweep reads, `hostile_trials` and
-`hostile_ranks` give them as frames. The first `MEASURED` rows of trials are honest, so that a
-report has a frontier; then come, for each payload, a measured row, a failed row, and a row in which
-even the columns that readers decide by (`DECIDING`) hold the payload.
+`store_hostile` writes them as Parquet files that dtsweep reads. The first `MEASURED` rows of trials
+are honest, so that a report has a frontier; then come, for each payload, a measured row, a failed
+row, and a row in which even the columns that readers decide by hold the payload.
 """
 
 from __future__ import annotations
@@ -41,32 +40,7 @@ PAYLOADS = {
 }
 """Texts by what they attack. A page in which one has run has `window.owned`."""
 
-PRIVATE = (
-    "postgres://ann:hunter2@db-7.corp.example/runs; https://x.example/a?token=t0ps3cret "
-    "HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz012345 ghp_abcdefghijklmnopqrstuvwxyz0123456789 "
-    "AKIAIOSFODNN7EXAMPLE Bearer abcdef0123456789abcdef password: hunter3 "
-    "/home/annlee/run/net.py /Users/annlee/run/net.py C:\\Users\\annlee\\net.py /root/secret-run "
-    "by annlee on node-7.corp.example (10.3.2.1, fe80::1ff:fe23:4567:890a, ip-10-0-0-17) "
-    "1f4cb9bfbfd10a210911967cc0d3aae75e9e1857822ac4a90be2165d"
-)
-"""A text with secrets, home folders, a user and hosts."""
-
-GIVEN_AWAY = (
-    *("hunter2", "t0ps3cret", "hf_abcdef", "ghp_abcdef", "AKIAIOSFODNN7EXAMPLE", "hunter3"),
-    *("abcdef0123456789abcdef", "annlee", "/home/", "/Users/", "\\Users\\", "/root"),
-    *("node-7", "corp.example", "10.3.2.1", "fe80::", "ip-10-0-0-17", "1f4cb9bf"),
-)
-"""Parts of `PRIVATE` that nothing may hold that leaves the machine."""
-
-NODE = "node-7.corp.example"
-"""Host name of the ranks of private rows."""
-
 JSON_COLUMNS = {"sources", "environment", "measure", "question", "command", "machine"}
-
-DECIDING = {"attempt_id", "trial_id", "point_id"} | {
-    *("status", "role", "semantics", "harness", "sync", "optimizer", "precision", "placement"),
-}
-"""Text columns by which readers tell what a row is; the first ones are its names."""
 
 SETS = {"status": "rank_died", "role": "trial", "semantics": "exact"}
 """Columns of closed sets, with a value that dtsweep writes."""
@@ -117,27 +91,11 @@ def _trial_rows(payloads: dict[str, str]) -> Iterator[dict[str, Any]]:
         yield row | {"attempt_id": f"{payload} {number}"}
 
 
-def hostile_trials(payloads: dict[str, str] = PAYLOADS) -> pd.DataFrame:
-    """The rows as `dtsweep.load` would give them."""
-    return trials(*_trial_rows(payloads))
-
-
-def hostile_ranks(payloads: dict[str, str] = PAYLOADS) -> pd.DataFrame:
-    """A row of ranks for each row of trials."""
-    rows = [
-        texts("ranks", payload)
-        | {"attempt_id": f"{name}-{status}", "trial_id": f"{name}-{status}", "rank": 0}
-        for name, payload in payloads.items()
-        for status in ("ok", "rank_died")
-    ]
-    return pd.DataFrame(rows, columns=[column.name for column in TABLES["ranks"]])
-
-
 def store_hostile(folder: Path, payloads: dict[str, str] = PAYLOADS) -> Path:
     """Write the rows as results, a file for each table."""
     rows = [
         {str(name): _plain(value) for name, value in row.items()} | {"row_number": number}
-        for number, row in enumerate(hostile_trials(payloads).to_dict("records"))
+        for number, row in enumerate(trials(*_trial_rows(payloads)).to_dict("records"))
     ]
     for row in rows:
         # A file with another value in one of these columns is not read.
@@ -186,13 +144,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return value
     return None if pd.isna(value) else value
-
-
-def private_trials() -> pd.DataFrame:
-    """Trials whose every text column holds `PRIVATE`."""
-    return hostile_trials({"private": PRIVATE})
-
-
-def private_ranks() -> pd.DataFrame:
-    """Ranks whose every text column holds `PRIVATE`; their node is `NODE`."""
-    return hostile_ranks({"private": PRIVATE}).assign(node=NODE)

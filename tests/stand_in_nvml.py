@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import isfunction
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +19,7 @@ UUID = "0b1c"
 class StandInNvml:
     """One device, or several equal ones (`devices`).
 
-    Its functions answer with the fields; a function in `unsupported` or `forbidden` refuses.
+    Its functions answer with the fields; a function in `unsupported` refuses.
     """
 
     utilization: int = 90
@@ -42,12 +41,9 @@ class StandInNvml:
     mig: int = 0
     slices: int = 0
     devices: int = 1
-    power_limit_mw: int = 700_000
     other_limit_mw: int = 1_000_000
     """Of another limiter; the lower one is enforced."""
     unsupported: Collection[str] = ()
-    forbidden: Collection[str] = ()
-    """Functions that need other rights."""
     has_old_driver: bool = False
     """One before 535, which has another name for the limits of clocks."""
     remapped_rows: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -67,8 +63,6 @@ class StandInNvml:
         def call(*arguments: Any) -> Any:
             if function in self.unsupported:
                 raise pynvml.NVMLError_NotSupported
-            if function in self.forbidden:
-                raise pynvml.NVMLError_NoPermission
             return self.answer(function, *arguments)
 
         return call
@@ -128,9 +122,9 @@ class StandInNvml:
             "nvmlEventSetCreate": "events",
             "nvmlDeviceRegisterEvents": None,
             "nvmlDeviceGetPersistenceMode": 1,
-            "nvmlDeviceGetPowerManagementLimit": self.power_limit_mw,
+            "nvmlDeviceGetPowerManagementLimit": 700_000,
             "nvmlDeviceGetPowerManagementDefaultLimit": 650_000,
-            "nvmlDeviceGetEnforcedPowerLimit": min(self.power_limit_mw, self.other_limit_mw),
+            "nvmlDeviceGetEnforcedPowerLimit": min(700_000, self.other_limit_mw),
             "nvmlDeviceGetComputeMode": 3,
             "nvmlDeviceGetMaxPcieLinkGeneration": 5,
             "nvmlDeviceGetMaxPcieLinkWidth": 16,
@@ -156,13 +150,6 @@ class MissingNvml:
 
     def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802  # the library's name
         raise pynvml.NVMLError_Uninitialized
-
-
-def stand_in_for_pynvml(nvml: StandInNvml, patch: Callable[[Any, str, Any], None]) -> None:
-    """Have the library's functions answer as the stand-in does, also where it is a default."""
-    for name, function in vars(pynvml).copy().items():
-        if name.startswith("nvml") and isfunction(function):
-            patch(pynvml, name, getattr(nvml, name))
 
 
 def show_a_gpu(patch: Callable[[Any, str, Any], None] = setattr) -> None:
