@@ -26,6 +26,13 @@ def pytest_sessionstart() -> None:
         pytest.exit(f"no test of tests/gpu can run here: {reason}", returncode=1)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark each test of this folder, and skip it where torch has no GPU."""
+    item.add_marker(pytest.mark.gpu)
+    has_none = not torch.cuda.is_available()
+    item.add_marker(pytest.mark.skipif(has_none, reason="needs a CUDA GPU, and there is none here"))
+
+
 @pytest.fixture
 def _warm_gpu() -> None:
     """Keep the GPU busy until its clocks are up: ratios of times need the same clock."""

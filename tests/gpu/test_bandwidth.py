@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from dtsweep.hardware.bandwidth import operation_rates
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
-    ),
-]
 
 
 def test_large_tensors_move_at_the_speed_of_device_memory() -> None:

@@ -12,13 +12,7 @@ import torch
 from dtsweep.measure.clock import CudaClock, clock_for
 from dtsweep.measure.device_idle import QueuedClock, idle_share, most_idle_share
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.usefixtures("_warm_gpu"),
-    pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
-    ),
-]
+pytestmark = pytest.mark.usefixtures("_warm_gpu")
 
 CYCLES = 2_000_000
 """Clock ticks of a GPU that a step keeps it busy: about a millisecond."""

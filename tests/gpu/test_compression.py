@@ -10,13 +10,6 @@ from dtsweep.compression.randomk import random_numbers
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.point import Point
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
-    ),
-]
-
 ROWS, COLUMNS = 2**10, 2**8
 
 

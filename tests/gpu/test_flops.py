@@ -11,13 +11,6 @@ from dtsweep.measure import flops
 from dtsweep.measure.flops import count_flops
 from dtsweep.workloads import Cifar10Cnn, Gpt
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
-    ),
-]
-
 
 @pytest.mark.parametrize(
     "workload",

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from dtsweep import Measure, Point, Resources, Sweep, workloads
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
@@ -21,13 +20,6 @@ from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.in_process import only_rank
 from dtsweep.worker.rank import RankContext
 from tests.pages import ROOT
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
-    ),
-]
 
 WORKLOAD = workloads.Gpt(layers=2, width=64)
 SWEEP = Sweep(

@@ -8,13 +8,6 @@ import torch
 from dtsweep.hardware.peaks import matmul_flops, matmul_rates, peak_flops
 from dtsweep.sweep.precision import PRECISIONS
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
-    ),
-]
-
 
 def device() -> torch.device:
     return torch.device("cuda", 0)

@@ -12,13 +12,7 @@ from torch import distributed, nn
 from dtsweep.measure.profile import profiled
 from tests.ranks import spawn
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.usefixtures("_warm_gpu"),
-    pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
-    ),
-]
+pytestmark = pytest.mark.usefixtures("_warm_gpu")
 
 MILLISECOND = 2_000_000
 """Clock ticks of a GPU that keep it busy for about that long."""

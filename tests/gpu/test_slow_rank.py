@@ -8,13 +8,7 @@ from torch import nn
 
 from dtsweep.sync.pass_time import CudaPassTime
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.usefixtures("_warm_gpu"),
-    pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
-    ),
-]
+pytestmark = pytest.mark.usefixtures("_warm_gpu")
 
 WIDTH = 4096
 

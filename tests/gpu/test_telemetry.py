@@ -14,13 +14,6 @@ from dtsweep.hardware.fingerprint import fingerprint
 from dtsweep.hardware.nvml import find_gpu
 from dtsweep.hardware.telemetry import Telemetry
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
-    ),
-]
-
 
 def busy_window(seconds: float) -> tuple[dict[str, Any], Telemetry]:
     """Multiply matrices for this long."""
