@@ -27,14 +27,18 @@ sync = "ddp"
 """
 
 
-def stored(folder: Path, table: Path, text: str = MAP) -> pd.DataFrame:
-    import_tables([table], read_map(str(write_map(folder, text))), results=folder / "results")
+def stored(
+    folder: Path, table: str | bytes, text: str = MAP, *, name: str = "runs.csv"
+) -> pd.DataFrame:
+    """Results of a table of this text, by a map."""
+    (folder / name).write_bytes(table if isinstance(table, bytes) else table.encode())
+    table_map = read_map(str(write_map(folder, text)))
+    import_tables([folder / name], table_map, results=folder / "results")
     return dtsweep.load(folder / "results")
 
 
 def test_thousands_are_read_by_the_map_and_the_refusal_names_them(tmp_path: Path) -> None:
-    table = tmp_path / "runs.csv"
-    table.write_text('GPUs,batch,rate\n4,8,"5,120"\n')
+    table = 'GPUs,batch,rate\n4,8,"5,120"\n'
     with pytest.raises(SweepError, match=r"runs.csv:2: rate = '5,120' .* thousands and decimal"):
         stored(tmp_path, table)
     frame = stored(tmp_path, table, MAP + '[read]\nthousands = ","\n')
@@ -42,8 +46,7 @@ def test_thousands_are_read_by_the_map_and_the_refusal_names_them(tmp_path: Path
 
 
 def test_a_spreadsheets_table_is_read_by_the_map(tmp_path: Path) -> None:
-    table = tmp_path / "runs.csv"
-    table.write_bytes("GPUs;batch;rate;Größe\n4;8;1.120,5;mittel\n".encode("cp1252"))
+    table = "GPUs;batch;rate;Größe\n4;8;1.120,5;mittel\n".encode("cp1252")
     with pytest.raises(SweepError, match=r"can't be read: .*decode.*; \[read\] .* `encoding`$"):
         stored(tmp_path, table)
     with pytest.raises(SweepError, match=r"Expected 1 fields in line 2, saw 2; \[read\] .*`sep`"):
@@ -55,15 +58,13 @@ def test_a_spreadsheets_table_is_read_by_the_map(tmp_path: Path) -> None:
 
 
 def test_another_separator_is_hinted_at_where_it_gives_one_column(tmp_path: Path) -> None:
-    table = tmp_path / "runs.csv"
-    table.write_text("GPUs;batch;rate\n4;8;100\n")
+    table = "GPUs;batch;rate\n4;8;100\n"
     with pytest.raises(SweepError, match=r"one column, 'GPUs;batch;rate'; \[read\] .* `sep`"):
         stored(tmp_path, table)
 
 
 def test_points_between_thousands_are_not_taken_for_decimal_ones(tmp_path: Path) -> None:
-    table = tmp_path / "runs.csv"
-    table.write_text("GPUs;batch;rate\n4;8;1.120\n")
+    table = "GPUs;batch;rate\n4;8;1.120\n"
     read = f'{MAP}[read]\nsep = ";"\n'
     with pytest.raises(
         SweepError, match=r'thousands: give `thousands = "\."`, or leave `decimal` out$'
@@ -78,8 +79,7 @@ def test_points_between_thousands_are_not_taken_for_decimal_ones(tmp_path: Path)
     [("0.125", 0.125), ("12.5", 12.5), ("1.120", 1120), ("-1.120.500,25", -1120500.25)],
 )
 def test_only_groups_of_three_digits_are_thousands(text: str, rate: float, tmp_path: Path) -> None:
-    table = tmp_path / "runs.csv"
-    table.write_text(f"GPUs;batch;rate\n4;8;{text}\n")
+    table = f"GPUs;batch;rate\n4;8;{text}\n"
     read = '[read]\nsep = ";"\ndecimal = ","\nthousands = "."\n'
     frame = stored(tmp_path, table, MAP + read)
     assert frame["samples_per_s"].tolist() == [rate]
@@ -98,49 +98,43 @@ def test_only_groups_of_three_digits_are_thousands(text: str, rate: float, tmp_p
 def test_what_no_option_mends_is_refused_without_a_hint(
     name: str, text: str, words: str, tmp_path: Path
 ) -> None:
-    (tmp_path / name).write_text(text)
     with pytest.raises(SweepError, match=re.escape(words) + "$"):
-        stored(tmp_path, tmp_path / name)
+        stored(tmp_path, text, name=name)
 
 
 def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
-    table = tmp_path / "runs.csv"
-    table.write_bytes("GPUs,batch,rate\n4,8,100\n".encode("utf-8-sig"))
+    table = "GPUs,batch,rate\n4,8,100\n".encode("utf-8-sig")
     assert stored(tmp_path, table)["workers"].tolist() == [4]
 
 
 def test_an_object_over_many_lines_is_a_row(tmp_path: Path) -> None:
-    table = tmp_path / "train_results.json"
-    table.write_text(json.dumps({"GPUs": 2, "batch": 8, "rate": 64.5, "log": [1, 2]}, indent=2))
-    assert stored(tmp_path, table)["samples_per_s"].tolist() == [64.5]
+    table = json.dumps({"GPUs": 2, "batch": 8, "rate": 64.5, "log": [1, 2]}, indent=2)
+    frame = stored(tmp_path, table, name="train_results.json")
+    assert frame["samples_per_s"].tolist() == [64.5]
 
 
 def test_a_list_of_objects_is_a_row_each(tmp_path: Path) -> None:
-    table = tmp_path / "runs.json"
     rows = [{"GPUs": gpus, "batch": 8, "rate": 64} for gpus in (1, 2)]
-    table.write_text(json.dumps(rows, indent=2))
-    frame = stored(tmp_path, table)
+    table = json.dumps(rows, indent=2)
+    frame = stored(tmp_path, table, name="runs.json")
     assert frame["imported_from"].tolist() == ["runs.json:1", "runs.json:2"]
 
 
 @pytest.mark.parametrize("name", ["Sharding Strategy", "`Sharding Strategy`"])
 def test_a_text_is_a_setting(name: str, tmp_path: Path) -> None:
-    table = tmp_path / "runs.csv"
-    table.write_text("GPUs,batch,rate,Sharding Strategy\n4,8,100,FULL_SHARD\n")
+    table = "GPUs,batch,rate,Sharding Strategy\n4,8,100,FULL_SHARD\n"
     frame = stored(tmp_path, table, f'{MAP}[settings]\nsharding = "{name}"\n')
     assert frame["workload_sharding"].tolist() == ["FULL_SHARD"]
 
 
 def test_a_row_longer_than_the_header_is_refused_with_both_numbers(tmp_path: Path) -> None:
-    table = tmp_path / "runs.csv"
-    table.write_text("GPUs,batch,rate\n4,8,100\n4,8,100,1\n")
+    table = "GPUs,batch,rate\n4,8,100\n4,8,100,1\n"
     with pytest.raises(SweepError, match=r"runs.csv.* Expected 3 fields in line 3, saw 4; .*`sep`"):
         stored(tmp_path, table)
 
 
 def test_bytes_of_a_memory_in_gib_are_whole(tmp_path: Path) -> None:
-    table = tmp_path / "runs.csv"
-    table.write_text("GPUs,batch,rate,gib\n4,8,100,80.1\n")
+    table = "GPUs,batch,rate,gib\n4,8,100,80.1\n"
     memory = 'memory_peak_bytes = "gib * 1024 * 1024 * 1024"\n[constants]'
     frame = stored(tmp_path, table, MAP.replace("[constants]", memory))
     assert frame["memory_peak_bytes"].tolist() == [round(80.1 * 2**30)]
