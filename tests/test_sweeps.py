@@ -11,20 +11,20 @@ from rich.console import Console
 from dtsweep.cli.plan_table import print_plan
 from dtsweep.driver.progress import short_name
 from dtsweep.plan.plan import make_plan
-from dtsweep.sweep.axes import Candidate
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.file import read_sweep
 from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
 
 FOLDER = Path(__file__).parents[1] / "sweeps"
 FILES = sorted(FOLDER.glob("*.py"))
 
 
-def possible(name: str) -> tuple[Sweep, list[Candidate]]:
+def possible(name: str) -> tuple[Sweep, list[Point]]:
     """A sweep, and its points that are not skipped."""
     sweep, found = read_sweep(FOLDER / name)
-    return sweep, [candidate for candidate in found if candidate.reason is None]
+    return sweep, [candidate.point for candidate in found if candidate.reason is None]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -39,11 +39,8 @@ def test_an_example_asks_one_question_and_has_points(file: Path) -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_an_example_fits_on_two_cores(file: Path) -> None:
     sweep, points = possible(file.name)
-    assert (
-        max(candidate.point.workers for candidate in points)
-        * (sweep.resources.cpus_per_worker or 1)
-        <= 2
-    )
+    workers = max(point.workers for point in points)
+    assert workers * (sweep.resources.cpus_per_worker or 1) <= 2
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -59,14 +56,14 @@ def test_the_plan_of_an_example_names_its_points_whole_on_a_narrow_terminal(file
 def test_batchsize_has_at_least_24_trials_over_all_semantics() -> None:
     _, points = possible("batchsize.py")
     assert len(points) >= 24
-    assert {candidate.point.semantics for candidate in points} == {"exact", "stale", "local"}
+    assert {point.semantics for point in points} == {"exact", "stale", "local"}
 
 
 def test_workers_compares_worlds_at_equal_global_batch() -> None:
     _, points = possible("workers.py")
     by_world = {
-        workers: {c.point.global_batch for c in points if c.point.workers == workers}
-        for workers in {candidate.point.workers for candidate in points}
+        workers: {point.global_batch for point in points if point.workers == workers}
+        for workers in {point.workers for point in points}
     }
     assert len(by_world) > 1
     assert len(set(map(frozenset, by_world.values()))) == 1
@@ -74,35 +71,30 @@ def test_workers_compares_worlds_at_equal_global_batch() -> None:
 
 def test_accumulation_keeps_the_global_batch() -> None:
     _, points = possible("accumulation.py")
-    assert len({candidate.point.global_batch for candidate in points}) == 1
-    assert len({candidate.point.accumulation for candidate in points}) > 2
+    assert len({point.global_batch for point in points}) == 1
+    assert len({point.accumulation for point in points}) > 2
 
 
 def test_sync_modes_has_all_modes_and_goes_from_exact_to_unbounded() -> None:
     _, points = possible("sync_modes.py")
     # Workers that share memory need another placement.
-    assert {candidate.point.sync for candidate in points} == {
+    assert {point.sync for point in points} == {
         name for name, mode in MODES.items() if not mode.shares_memory
     }
-    servers = [
-        candidate.point for candidate in points if candidate.point.sync == "parameter_server"
-    ]
+    servers = [point for point in points if point.sync == "parameter_server"]
     assert {(point.staleness, point.shards) for point in servers} == {
         (s, n) for s in (0, 2, None) for n in (1, 2)
     }
-    assert {
-        candidate.point.sync_period for candidate in points if candidate.point.sync == "local_sgd"
-    } == {2, 8, 32}
-    assert {candidate.point.semantics for candidate in points} == {"exact", "stale", "local"}
+    periods = {point.sync_period for point in points if point.sync == "local_sgd"}
+    assert periods == {2, 8, 32}
+    assert {point.semantics for point in points} == {"exact", "stale", "local"}
 
 
 def test_compression_has_every_compression_in_every_mode_that_it_lists_and_none_beside_it() -> None:
     sweep, points = possible("compression.py")
-    pairs = {(candidate.point.sync, candidate.point.compression) for candidate in points}
+    pairs = {(point.sync, point.compression) for point in points}
     assert pairs == {(sync, name) for sync in sweep.axes["sync"] for name in (None, *COMPRESSIONS)}
-    coded = {
-        candidate.point.compression for candidate in points if candidate.point.compression_coding
-    }
+    coded = {point.compression for point in points if point.compression_coding}
     assert coded == {name for name, info in COMPRESSIONS.items() if info.can_be_coded}
 
 
