@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtsweep.analysis import bottleneck
+import dtsweep
+from dtsweep.analysis import bottleneck, over_launches
 from dtsweep.analysis.bottleneck import parts_of
 from dtsweep.analysis.next_axes import NextAxis
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import AXES
 from tests.frames import trials
+from tests.pages import ROOT
 
 
 def known(name: str, share: float, half: float = 0.01) -> dict[str, float]:
@@ -286,6 +288,18 @@ def test_the_parts_of_a_step_add_up_to_it(
     else:
         assert parts[-1].share is None
         assert parts[-1].low == (row["compute_share"] or 0.0)
+
+
+def test_of_real_rows_the_parts_add_up_and_are_those_that_were_stored() -> None:
+    frame = dtsweep.load(ROOT / "tests" / "data" / "three_modes")
+    found, points = bottleneck(frame), over_launches(frame)
+    assert found["point_id"].tolist() == points["point_id"].tolist()
+    assert found[PARTS].sum(axis=1).tolist() == pytest.approx([1] * 6)
+    stale = points["semantics"] == "stale"
+    comm = found["exchange_share"] + found["waiting_share"]
+    # No straggler stands out, so waiting is as it was stored.
+    assert comm.tolist() == pytest.approx(points["comm_share"].fillna(0.0).tolist())
+    assert stale.any()
 
 
 def test_no_trials_give_no_rows_but_all_columns() -> None:

@@ -117,6 +117,25 @@ def test_where_each_point_is_beaten_by_another_one_all_stay() -> None:
     assert standing(pd.concat([frame, trials(*beaten)])) == ["undecided"] * 3 + ["dominated"]
 
 
+@pytest.mark.slow
+def test_single_launches_that_close_a_circle_take_none_off() -> None:
+    # c beats a and a beats b, in the launch that both share; b beats c by the means. Beside points
+    # of quicker steps, which say how little points of a launch differ.
+    rng, speeds = np.random.default_rng(0), (1.0, 1.5)
+    quick = [
+        launch(f"d{number}", session, (9 - number / 2) * speed * noise, 1e-4)
+        | {"step_p50_s": step_s / speed / noise, "step_p50_s_error": 1e-4 * step_s / speed}
+        for number, step_s in enumerate(0.001 * np.arange(1, 13))
+        for session, (speed, noise) in enumerate(
+            zip(speeds, np.exp(rng.normal(0, 1e-3, 2)), strict=True)
+        )
+    ]
+    circle = [("a", 0, 100), ("a", 1, 150), ("b", 1, 135), ("c", 0, 110)]
+    rows = [launch(point, session, rate, 1e-4) for point, session, rate in circle]
+    found = frontier(trials(*quick, *rows)).set_index("point_id")["standing"]
+    assert found[["a", "b", "c"]].tolist() == ["undecided"] * 3
+
+
 def test_points_of_few_launches_have_no_probability_and_the_others_keep_theirs() -> None:
     rows = [
         launch(point, number, rate * (1 + 0.01 * ((number + shift) % 3)))

@@ -143,6 +143,25 @@ def test_a_point_that_another_candidate_significantly_beats_is_not_recommended()
     assert contenders == {"a", "b"}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_contenders_have_an_interval_that_holds_one_and_no_other_beats_the_recommended(
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    points = [
+        own_launches(f"{workers}", rng.uniform(950, 1050), spread=spread, workers=workers)
+        for workers, spread in zip(range(1, 9), rng.uniform(0.001, 0.05, 8), strict=True)
+    ]
+    found = one(*points)
+    others = found.others
+    holds_one = others["ratio_low"].le(1) & others["ratio_high"].ge(1)
+    # A point of which the recommended one shows no difference may be beaten by a third one.
+    assert holds_one[others["is_contender"]].all()
+    assert (others["ratio_high"] >= 1).all()
+    assert (found.answer == "best") == found.contenders.empty
+
+
 def test_more_workers_that_bring_much_by_the_means_lead_though_launches_do_not_show_it() -> None:
     found = one(
         launches("a", 100, count=1, noise=0.3, workers=1),
