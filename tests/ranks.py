@@ -65,7 +65,7 @@ def _leave_result(
 
 
 def join(rank: int, *, workers: int, port: int) -> None:
-    """Be one of the ranks that meet at this port, on one thread; a vain wait ends in two minutes."""
+    """Be one of the ranks that meet at this port, on one thread; waits end in two minutes."""
     torch.set_num_threads(1)
     distributed.init_process_group(
         "gloo",
