@@ -83,7 +83,8 @@ def alike(
         samples_per_s_low=rates - 1.96 * TRUE_RATE * 0.02,
         samples_per_s_high=rates + 1.96 * TRUE_RATE * 0.02,
     )
-    return frame[(point < points) | (launch == 0)]
+    kept: pd.DataFrame = frame[(point < points) | (launch == 0)]
+    return kept
 
 
 SWEEPS: list[tuple[str, int, dict[str, Any]]] = [
