@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -163,6 +164,28 @@ def test_a_straggler_counts_where_most_launches_name_it() -> None:
     ]
     assert judged(*rows)["bound"] == "straggler"
     assert judged(*rows[1:])["bound"] is None
+
+
+def named_of(launches: int, *, points: int) -> tuple[int, int]:
+    """Points with a bound, and with a wrong one, of points that each session measured.
+
+    Work takes 60 % of each step and the exchange 30 %, known to 16 points by a window.
+    """
+    rng = np.random.default_rng(0)
+    rows = [
+        together(0.30 + noise, 0.05, 1.96 * 0.08, compute_share=0.3)
+        | {"point_id": str(point), "session": str(launch)}
+        for point in range(points)
+        for launch, noise in enumerate(rng.normal(0, 0.08, launches))
+    ]
+    bounds = bottleneck(trials(*rows))["bound"]
+    return int(bounds.notna().sum()), int((bounds.dropna() != "compute").sum())
+
+
+def test_three_launches_name_more_bounds_than_one() -> None:
+    one, three = (named_of(launches, points=60) for launches in (1, 3))
+    assert three[0] > one[0]
+    assert three[1] == 0
 
 
 def test_what_was_not_measured_of_the_exchange_leaves_it_open() -> None:

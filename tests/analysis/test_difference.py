@@ -9,13 +9,8 @@ from scipy import stats
 
 from dtsweep.analysis import difference
 from dtsweep.errors import SweepError
-from dtsweep.inference.contrasts import contrasts
 from dtsweep.sweep.goal import GOALS, Question
-from tests.analysis.noise import (
-    frame_of,
-    launches_in,
-    sweeps,
-)
+from tests.analysis.noise import frame_of, sweeps
 from tests.frames import trials
 from tests.report.study import canary
 
@@ -48,18 +43,6 @@ def point(
 
 def by_throughput(frame: pd.DataFrame, a: str = "a", b: str = "b") -> pd.Series[Any]:
     return difference(frame, a, b).set_index("of").loc["samples_per_s"]
-
-
-def significant(windows: list[float], *, claimed: float = 1.0, **drawn: Any) -> float:
-    """Share of sweeps in which the first two points are told apart.
-
-    Windows may claim another error than they have.
-    """
-    verdicts = []
-    for logs, within in sweeps(windows, **drawn):
-        found = contrasts(launches_in(logs, within * claimed**2), np.array([0]), np.array([1]))
-        verdicts.append(abs(found.estimate[0, 0]) > found.half_width[0, 0])
-    return float(np.mean(verdicts))
 
 
 def test_launches_of_their_own_are_compared_by_welch_and_shared_ones_one_by_one() -> None:

@@ -145,6 +145,8 @@ def test_points_of_few_launches_have_no_probability_and_the_others_keep_theirs()
     single = launch("c", 7, 99) | {"samples_per_s_error": None, "step_p50_s_error": None}
     probability = frontier(trials(*rows, single)).set_index("point_id")["frontier_probability"]
     assert probability.isna().to_dict() == {"a": False, "b": False, "c": True}
+    again = frontier(trials(*rows, single)).set_index("point_id")["frontier_probability"]
+    pd.testing.assert_series_equal(again, probability)
 
 
 @pytest.mark.slow

@@ -49,6 +49,22 @@ def test_single_launches_have_the_interval_of_their_windows_and_of_the_drift() -
     assert drifted["caution"].iloc[1] == "machine_drift"
     above = scaling(trials(windows(1, 10), windows(2, 22)))
     assert above["caution"].iloc[1] == "above_linear"
+    # What doubts the base doubts each speed-up over it.
+    doubted = scaling(trials(windows(1, 10, flags=["drift"]), windows(2, 16, flags=["unstable"])))
+    assert doubted["caution"].tolist() == ["drift", "drift unstable"]
+
+
+def test_launches_that_measured_only_one_of_two_worlds_do_not_bend_the_speed_up() -> None:
+    # Three launches measured both points, three later ones, on a faster machine, the smaller world
+    # alone.
+    both = [
+        point(w, 4, rate, point_id=str(w), session=f"s{n}")
+        for n in range(3)
+        for w, rate in ((1, 10), (2, 16 + n / 9))
+    ]
+    later = [point(1, 4, 14, point_id="1", session=f"t{n}") for n in range(3)]
+    rows = scaling(trials(*both, *later)).set_index("workers")
+    assert rows.loc[2, "speed_up"] == pytest.approx(1.61, abs=0.01)
 
 
 def test_workers_that_exchange_nothing_are_no_scaling() -> None:

@@ -123,7 +123,6 @@ def test_a_point_that_no_longer_runs_is_a_regression_of_its_own(tmp_path: Path) 
     assert not comparison(base, load_run(interrupted)).is_regression
 
 
-@pytest.mark.slow
 def test_runs_without_a_point_in_common_are_refused(tmp_path: Path) -> None:
     base, new = (load_run(store_run(tmp_path / str(size), {size: STEADY[size]})) for size in STEADY)
     with pytest.raises(SweepError, match="no point is in both"):
@@ -210,7 +209,6 @@ def test_earlier_runs_with_one_launch_each_tell_a_jump_beyond_the_drift(tmp_path
     assert not comparison(base, drifted).is_regression
 
 
-@pytest.mark.slow
 def test_launches_inside_a_run_do_not_make_it_count_more_than_once(tmp_path: Path) -> None:
     # Runs differ by 5 %, launches inside them by next to nothing: a run that is 6 % slower is one
     # of them.

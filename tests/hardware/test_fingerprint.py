@@ -35,7 +35,6 @@ def machine(device: torch.device = CPU, **arguments: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
 def test_a_machine_is_described_alike_by_two_processes_and_in_plain_json() -> None:
     code = (
         "import json, torch; from dtsweep.hardware.fingerprint import fingerprint; "

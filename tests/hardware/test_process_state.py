@@ -73,7 +73,6 @@ def test_without_a_change_nothing_is_named_and_no_descriptor_stays_open() -> Non
 def test_a_closed_stream_of_python_can_be_written_to_again() -> None:
     code = """
 import sys
-from dtsweep.hardware import process_state
 from dtsweep.hardware.process_state import ProcessState
 state = ProcessState()
 sys.stdout.close()

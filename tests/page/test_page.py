@@ -221,7 +221,10 @@ def test_a_reload_keeps_search_selection_theme_and_place_and_loads_nothing(
         page.get_by_label("Search").fill("ddp")
         rows(page).first.get_by_role("checkbox").check()
         label = chosen(page)
+        ink = "document.getElementById('frontier-plot').layout.font.color"
+        light = page.evaluate(ink)
         page.get_by_role("button", name="Dark theme").click()
+        page.wait_for_function(f"light => {ink} !== light", arg=light)
         page.evaluate("scrollTo({top: 900, behavior: 'instant'})")
         page.reload()
         page.wait_for_selector("html[data-ready]")

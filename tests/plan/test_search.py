@@ -241,7 +241,17 @@ def test_a_goal_is_searched_among_the_points_that_meet_its_condition(
     assert all(point.workers <= most_workers for point in later)
 
 
-@pytest.mark.slow
+def test_the_best_point_that_meets_a_condition_is_found() -> None:
+    goal = Goal(maximize="samples_per_s", where="latency_s <= 100ms and workers <= 4")
+    machine, policy = begun(replace(SWEEP, goal=goal), 3)
+    meeting = [
+        point
+        for point in machine.points
+        if point.workers <= 4 and point.global_batch / rate(point) <= 0.1
+    ]
+    assert max(meeting, key=rate) in points_of([*policy.rounds(machine.points, machine.rows)])
+
+
 def test_points_with_other_semantics_than_the_goal_allows_are_not_measured() -> None:
     # Local updates are faster than all others, and no answer to this goal.
     axes = {**AXES, "sync": ["ddp", "local_sgd"]}

@@ -56,10 +56,10 @@ def test_the_median_is_of_all_measured_steps_and_not_of_the_warm_up() -> None:
 
 
 def test_steps_after_the_window_and_unknown_ones_are_left_out() -> None:
-    rows = rows_of(([0.0, 1.0, 2.0, 3.0], [1.0, 1.0, 1.0, float("inf")]))
+    rows = rows_of(([0.0, 1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 1.0, float("inf"), 1.0]))
     rows.loc[1, "part"] = "no_exchange"
     rows.loc[2, "step_s"] = None
-    assert series_in(rows)["a"].steps == (0,)
+    assert series_in(rows)["a"].steps == (0, 4)
     assert series_in(rows.iloc[1:]) == {}
 
 

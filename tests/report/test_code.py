@@ -243,7 +243,7 @@ def test_the_printed_command_starts_the_workers(folder: Path) -> None:
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     shell = ["bash", "-c", command]
     done = subprocess.run(
-        shell, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        shell, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     for rank in range(2):

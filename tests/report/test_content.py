@@ -105,6 +105,7 @@ def test_each_kind_of_update_has_a_frontier_in_each_environment_with_its_name() 
         ({"semantics": "exact", "sync": "ddp"}, ""),
         ({"semantics": "exact", "sync": AS_WRITTEN}, "Exact here: all workers applied the same"),
         ({"semantics": "not_exchanged", "sync": AS_WRITTEN}, ""),
+        ({"semantics": "unknown", "sync": AS_WRITTEN}, ""),
         ({"semantics": "local", "sync": "local_sgd"}, "Updates that are not exact may need more"),
         ({"semantics": "local", "sync": "local_sgd", "workers": 1}, ""),
     ],
@@ -165,30 +166,31 @@ def test_a_group_stands_by_the_throughput_that_its_lines_show_and_not_by_that_of
     assert [group["samples_per_s"].iloc[-1] for group in weak.groups] == [571.8, 507.9]
 
 
+LOCAL = {"semantics": "local", "sync": "local_sgd", "sync_period": 8}
+OUTER = LOCAL | {"sync": "diloco", "outer_learning_rate": 0.7, "outer_momentum": 0.9}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mode", "shown"),
+    ("mode", "shown", "said"),
     [
-        ({"semantics": "local", "sync": "local_sgd"}, ["large"]),
+        (LOCAL, ["large"], "1 point with one worker, where exact updates cost no exchange"),
         # Outer updates change the training of one worker, too.
-        (
-            {"semantics": "local", "sync": "diloco"}
-            | {"outer_learning_rate": 0.7, "outer_momentum": 0.9},
-            ["fast", "large"],
-        ),
-        ({}, ["fast", "large"]),
+        (OUTER, ["fast", "large"], ""),
+        ({}, ["fast", "large"], ""),
     ],
 )
 def test_points_with_one_worker_of_a_mode_that_changes_the_update_are_not_shown_beside_others(
-    mode: dict[str, Any], shown: list[str]
+    mode: dict[str, Any], shown: list[str], said: str
 ) -> None:
     alone, pair = FAST | {"step_mean_s": 0.1}, LARGE | {"step_mean_s": 0.2, "workers": 2}
-    mode = mode and mode | {"sync_period": 8}
     (frontier,) = content_of(trials(alone | mode, pair | mode)).frontiers
     assert frontier.best["point_id"].to_list() == ["fast", "large"]
     assert frontier.shown["point_id"].to_list() == shown
-    said = "1 point with one worker, where exact updates cost no exchange"
-    assert frontier.alone == (said if shown == ["large"] else "")
+    assert frontier.alone == said
+    # Where there are no others, they are shown.
+    (lonely,) = content_of(trials(alone | mode)).frontiers
+    assert (lonely.shown["point_id"].to_list(), lonely.alone) == (["fast"], "")
 
 
 def notes(*rows: dict[str, object]) -> list[Remark]:
@@ -204,7 +206,6 @@ def gradients(*rows: dict[str, object]) -> list[tuple[str, str | None, int, floa
     ]
 
 
-@pytest.mark.slow
 def test_a_note_says_whether_the_gradients_of_checked_trials_are_one_workers() -> None:
     bf16 = [LARGE | {"gradient_error": error, "precision": "bf16"} for error in (3e-3, 1e-3, 0.38)]
     apart = [("gradients_near", "ddp bf16", 2, 3e-3), ("gradients_other", "ddp bf16", 1, 0.38)]

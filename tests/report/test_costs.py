@@ -149,7 +149,11 @@ def test_a_goal_of_cost_is_known_before_anything_is_measured() -> None:
     assert asks_for_cost(Goal(maximize="samples_per_s", where="cost <= 3 and workers <= 2"))
     assert not asks_for_cost(GOALS["throughput"])
     sweep = Sweep(workload=workloads.Gpt(), axes={"workers": [1]}, goal="cost")
-    with pytest.raises(SweepError, match="the goal asks for a cost, and nodes have no price"):
+    with pytest.raises(
+        SweepError, match="the goal asks for a cost, and nodes have no price: add --prices"
+    ):
         dtsweep.run(sweep, in_process=True)
-    with pytest.raises(SweepError, match="a limit of cost needs the prices of nodes"):
+    with pytest.raises(
+        SweepError, match="a limit of cost needs the prices of nodes: add --prices FILE, or"
+    ):
         dtsweep.run(sweep, in_process=True, max_cost=3)

@@ -60,7 +60,7 @@ def test_the_first_line_is_the_answer_and_the_second_its_evidence() -> None:
     )
     assert better
     assert 38 < float(better[1]) < 40
-    assert "Runner-up: ddp workers=1 (the recommended one has " in text
+    assert "Runner-up: ddp workers=1 (the recommended one has 1.39" in text
 
 
 def test_the_headline_names_what_varies_among_all_points_not_among_candidates_alone() -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from dtsweep.report.content import Content, content_of
 from dtsweep.report.sketch import sketch
 from dtsweep.report.terminal import print_report
+from dtsweep.results.statuses import FLAG_MEANINGS
 from tests.frames import trials
 from tests.report.study import MODES, canary, measured, sweep, swept
 
@@ -189,6 +190,8 @@ def test_a_point_whose_window_was_not_the_job_as_it_goes_on_says_so_beside_its_n
     lines = [line.split() for line in printed(trials(*rows)).splitlines()]
     assert ["1", "drift", "unstable"] in [[*line[:1], *line[-2:]] for line in lines]
     assert ["2", "60.00", "90.00", "R"] in lines
+    unknown = printed(trials(doubted | {"env_id": None, "flags": ["drift"]}))
+    assert ["50.00", "80.00", "R", "drift"] in [line.split() for line in unknown.splitlines()]
 
 
 def test_numbers_that_cannot_be_true_are_marked_in_every_table_and_sentence_and_explained() -> None:
@@ -224,7 +227,6 @@ def test_of_the_exchange_is_said_how_much_of_it_is_waiting_where_that_is_known()
     assert "without a share of exchange" not in text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("width", "tables"), [(80, 3), (140, 2)])
 def test_columns_without_room_have_tables_of_their_own_alike_in_all_frontiers(
     width: int, tables: int
@@ -352,6 +354,24 @@ SELDOM: list[tuple[Rows, str]] = [
     ),
     ([{"env_id": "a1"}, {"env_id": "b2"}], "Columns machine and threads"),
     (
+        [{"flags": ["drift", "spiky"]}, {"flags": ["drift"]}],
+        f"Trials by flag: drift (2); spiky (1). drift: {FLAG_MEANINGS['drift']}",
+    ),
+    (
+        [
+            POINT | {"point_id": "a", "measured_steps": 20, "window_s": 0.81234},
+            POINT | {"point_id": "b", "measured_steps": 1000, "window_s": 2.0},
+        ],
+        "timed for 20 to 1,000 steps (0.812 to 2 s).",
+    ),
+    (
+        [
+            *(POINT | ENDS | {"point_id": p, "step_p50_s": s} for p in "abcd" for s in (0.1, 0.12)),
+            POINT | ENDS,
+        ],
+        "1 point with one launch: widened by the spread between launches",
+    ),
+    (
         [
             *watched(0.1),
             canary("s", 0.1, **WRONG, reason="rank 0: ValueError: [/red] boom"),
@@ -472,3 +492,5 @@ def test_steps_that_span_more_than_ten_times_have_ticks_by_ratios() -> None:
 def test_less_than_two_points_are_not_drawn() -> None:
     for frame in (trials(), trials(FAST), trials({"status": "hang"})):
         assert lines(content_of(frame)) == []
+    many = content_of(trials(*(FAST | {"env_id": name} for name in "abcdefgh")))
+    assert "2 more frontiers not drawn" in " ".join(lines(many))
