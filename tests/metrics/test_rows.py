@@ -32,24 +32,17 @@ from tests.outcomes import PASS, SKIPPED, Sent, Tokens, by_rank, facts, marked, 
 SWEEP = Sweep(workload=Tokens(), axes={"workers": [1]})
 
 
-@pytest.mark.parametrize("status", ["nan", "timeout", "user_error"])
+@pytest.mark.parametrize("status", ["nan", "timeout", "user_error", "wrong_gradient"])
 def test_a_trial_that_failed_is_a_row_with_its_reason_and_no_figures(status: str) -> None:
-    row = row_of([outcome([1.0] * 9), outcome([1.0] * 9, status=status, reason="why")])
+    checked: dict[str, Any] = {"gradients_agree": False, "model_digest": "m", "parameters": 6}
+    failed = outcome([1.0] * 9, status=status, reason="why", **checked)
+    row = row_of([outcome([1.0] * 9, **checked, gradient_error=0.4), failed])
     assert (row["status"], row["reason"]) == (status, "rank 1: why")
     assert row["devices"] == "EPYC"
     assert not {"samples_per_s", "step_mean_s", "loss_last", "window_s"} & set(row)
-
-
-def test_what_a_check_of_gradients_found_is_stored_without_figures() -> None:
-    said: dict[str, Any] = {"gradients_agree": False, "model_digest": "m", "parameters": 6}
-    ranks = [
-        outcome([1.0] * 9, status="wrong_gradient", **said, gradient_error=0.4),
-        outcome([1.0] * 9, status="wrong_gradient", **said),
-    ]
-    row = row_of(ranks)
-    assert {name: row[name] for name in said} == said
+    # What a check of gradients found is stored.
+    assert {name: row[name] for name in checked} == checked
     assert row["gradient_error"] == 0.4
-    assert "samples_per_s" not in row
 
 
 def test_a_rank_that_never_answered_leaves_the_trial_without_figures() -> None:
@@ -95,11 +88,8 @@ def test_threads_that_a_workload_sets_are_in_the_ranks_and_make_no_environment()
 
 
 def test_hosts_are_counted_by_node_and_devices_named_once() -> None:
-    nodes, models = "abb", ("H200", "H100", "H100")
-    ranks = [
-        facts(node_id=node, device=model, device_uuid=f"GPU-{rank}")
-        for rank, (node, model) in enumerate(zip(nodes, models, strict=True))
-    ]
+    places = zip("abb", ("H200", "H100", "H100"), strict=True)
+    ranks = [facts(node_id=node, device=model, device_uuid="GPU-1") for node, model in places]
     columns = machine_columns(dict(enumerate(ranks)), harness="ray")
     assert (columns["hosts"], columns["devices"], columns["backend"]) == (2, "H100, H200", "nccl")
     assert machine_columns({0: facts()}, harness="ray")["backend"] == "gloo"
@@ -108,12 +98,9 @@ def test_hosts_are_counted_by_node_and_devices_named_once() -> None:
 
 
 def test_another_device_than_the_results_have_is_refused() -> None:
-    message = other_devices({0: facts()}, known_devices={"H100"})
-    assert message is not None
-    assert message.startswith(
-        "these results were measured on H100, this run is on EPYC; "
-        "measure everything again with --rerun"
-    )
+    message = str(other_devices({0: facts()}, known_devices={"H100"}))
+    assert message.startswith("these results were measured on H100, this run is on EPYC; measure")
+    assert "again with --rerun" in message
     assert other_devices({0: facts()}, known_devices={"H100", "EPYC"}) is None
     assert other_devices({0: facts()}, known_devices=()) is None
 
@@ -141,6 +128,14 @@ def test_steps_of_all_ranks_follow_each_other_and_a_phase_of_some_is_unknown_for
     assert step_columns({0: RankResult(status="user_error")}) is None
 
 
+def committed(folder: Path, sent: Sent) -> dict[str, list[Any]]:
+    """The columns of the steps that one rank sent, as stored."""
+    known, results = marked([sent])
+    row = {"attempt_id": "a", "trial_id": "t", "status": "ok"}
+    Results(folder).commit(row, ranks=rank_rows(known, results), steps=step_columns(results))
+    return Results(folder).table("steps").to_pydict()
+
+
 def test_a_loss_that_is_no_number_is_stored_as_such_and_what_was_not_measured_as_null(
     tmp_path: Path,
 ) -> None:
@@ -148,12 +143,8 @@ def test_a_loss_that_is_no_number_is_stored_as_such_and_what_was_not_measured_as
         "loss": np.array([2.0, 1.5, 1.0, math.nan, math.nan, math.nan]),
         "sync_s": np.array([0.0, 0.0, 0.25, 0.25, 0.25, math.nan]),
     }
-    known, results = marked(
-        [outcome([1.0, 1.0], turns=[(True, [1.0]), (False, [0.5])], columns=measured)]
-    )
-    row = {"attempt_id": "a", "trial_id": "t", "status": "nan"}
-    Results(tmp_path).commit(row, ranks=rank_rows(known, results), steps=step_columns(results))
-    stored = Results(tmp_path).table("steps").to_pydict()
+    turns = [(True, [1.0]), (False, [0.5])]
+    stored = committed(tmp_path, outcome([1.0, 1.0], turns=turns, columns=measured))
     assert stored["part"] == ["warmup", "warmup", "window", "window", "exchange", "no_exchange"]
     assert stored["warmup"] == [True, True, False, False, False, False]
     assert stored["block"] == [None, None, None, None, 0, 1]
@@ -166,10 +157,7 @@ def test_a_loss_that_is_no_number_is_stored_as_such_and_what_was_not_measured_as
 
 
 def test_the_warm_up_that_was_found_is_stored_with_the_steps(tmp_path: Path) -> None:
-    known, results = marked([outcome([3.0] * 10 + [1.0] * 40, staleness=[0, 0, 2])])
-    row = {"attempt_id": "a", "trial_id": "t", "status": "ok"}
-    Results(tmp_path).commit(row, steps=step_columns(results), ranks=rank_rows(known, results))
-    stored = Results(tmp_path).table("steps").to_pydict()
+    stored = committed(tmp_path, outcome([3.0] * 10 + [1.0] * 40, staleness=[0, 0, 2]))
     assert stored["warmup"] == [True] * (SKIPPED + 10) + [False] * 40
     assert stored["start_s"][:4] == [-2, -1, 0, 3]
     (rank,) = Results(tmp_path).table("ranks").to_pylist()
@@ -179,13 +167,11 @@ def test_the_warm_up_that_was_found_is_stored_with_the_steps(tmp_path: Path) -> 
 
 
 def test_a_rank_that_failed_has_its_steps_marked_beside_those_that_never_measured() -> None:
-    point = Point(workers=3, workload=Tokens())
     _, sent = by_rank([outcome([1.0] * 3), Sent(facts(), None), outcome([1.0] * 4, status="nan")])
-    results = with_warmup_marked(point, {**sent, 1: RankResult(status="user_error")})
-    marks = {
-        rank: result.measured and int(result.measured.steps["warmup"].sum())
-        for rank, result in results.items()
-    }
+    sent = {**sent, 1: RankResult(status="user_error")}
+    results = with_warmup_marked(Point(workers=3, workload=Tokens()), sent)
+    measured = {rank: result.measured for rank, result in results.items()}
+    marks = {rank: own and int(own.steps["warmup"].sum()) for rank, own in measured.items()}
     assert marks == {0: SKIPPED, 1: None, 2: SKIPPED}
 
 
@@ -244,22 +230,18 @@ def test_a_busy_device_that_is_slower_than_its_equals_has_a_low_clock(
 
 def test_a_short_window_is_flagged_where_energy_was_asked_for() -> None:
     ranks = [outcome([1.0] * 9, flags=["window_short", "throttled"])]
-    assert "window_short" not in row_of(ranks)["flags"]
-    assert "throttled" in row_of(ranks)["flags"]
+    assert {"window_short", "throttled"} & {*row_of(ranks)["flags"]} == {"throttled"}
     assert "window_short" in row_of(ranks, measure=Measure(energy=True))["flags"]
 
 
-def test_what_a_rank_measures_is_stored_under_its_own_name() -> None:
+def test_what_a_rank_measures_and_what_rank_0_knows_is_stored_under_its_own_name() -> None:
     values = {item.name: number for number, item in enumerate(fields(RankColumns), 1)}
     (rank,) = rank_rows(*marked([outcome([1.0] * 9, **values)]))
     assert values.items() <= rank.items()
-
-
-def test_what_rank_0_knows_is_stored_with_the_trial_under_its_own_name() -> None:
     names = [item.name for item in fields(TrialColumns)]
-    first, second = ({name: f"{name} of {rank}" for name in names} for rank in range(2))
-    ranks = [outcome([1.0] * 9, status="nan", **values) for values in (first, second)]
-    assert first.items() <= row_of(ranks).items()
+    both = [{name: f"{name} of {rank}" for name in names} for rank in range(2)]
+    row = row_of([outcome([1.0] * 9, status="nan", **own) for own in both])
+    assert both[0].items() <= row.items()
 
 
 def test_every_name_is_a_declared_column() -> None:
