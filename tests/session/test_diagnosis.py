@@ -53,14 +53,19 @@ def test_the_limit_of_a_warm_up_is_named_with_what_comes_before_it(steps: int, w
     assert phase_of(task_of(sweep, point), is_warm=False) == words
 
 
-def test_a_reason_goes_on_where_its_first_line_ends_at_a_colon() -> None:
-    error = RuntimeError("Training failed due to controller error:\n\nThe actor died.\nIts logs")
+BY_CONTROLLER = "Training failed due to controller error:\n\nThe actor died.\nIts logs"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        # A reason goes on where its first line ends at a colon.
+        (RuntimeError(BY_CONTROLLER), "Training failed due to controller error: The actor died."),
+        (None, "no reason given"),
+    ],
+)
+def test_a_trainer_that_ended_by_itself_is_said_to_have(
+    error: RuntimeError | None, reason: str
+) -> None:
     verdict = asyncio.run(verdict_on(error, Ranks(facts={}, members=[], kills={})))
-    assert verdict.reason == (
-        "the trainer ended: Training failed due to controller error: The actor died."
-    )
-
-
-def test_a_trainer_that_returned_is_not_said_to_have_raised_none() -> None:
-    verdict = asyncio.run(verdict_on(None, Ranks(facts={}, members=[], kills={})))
-    assert verdict.reason == "the trainer ended: no reason given"
+    assert verdict.reason == f"the trainer ended: {reason}"

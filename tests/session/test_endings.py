@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
 from ray.train import ControllerError, FailureConfig, WorkerGroupError
@@ -26,9 +28,8 @@ from dtsweep.session.trainer import no_restarts
 
 RAISED = WorkerGroupError("", {1: ModuleNotFoundError("no module named my_model")})
 DIED = WorkerGroupError("", {0: WorkerHealthCheckFailedError("no answer", ActorDiedError())})
-RECLAIMED = WorkerGroupError(
-    "", {2: WorkerHealthCheckFailedError("no answer", RayActorError(preempted=True))}
-)
+GONE = WorkerHealthCheckFailedError("no answer", RayActorError(preempted=True))
+RECLAIMED = WorkerGroupError("", {2: GONE})
 NOTICED = PreemptionError(PreemptionInfo(deadline_ms=None, preempted_node_to_ranks={"a": [3, 2]}))
 NO_RANKS = ControllerError(RuntimeError("no placement"))
 
@@ -47,11 +48,8 @@ NO_RANKS = ControllerError(RuntimeError("no placement"))
 def test_an_error_says_which_ranks_ended_whether_from_outside_and_whether_their_node_was_taken_back(
     error: BaseException | None, ranks: list[int], preempted: bool, lost: bool
 ) -> None:
-    assert (sorted(causes_of(error)), is_preempted(error), has_lost_process(error)) == (
-        ranks,
-        preempted,
-        lost,
-    )
+    assert sorted(causes_of(error)) == ranks
+    assert (is_preempted(error), has_lost_process(error)) == (preempted, lost)
 
 
 def test_train_restarts_no_worker_group_by_itself() -> None:
@@ -60,9 +58,8 @@ def test_train_restarts_no_worker_group_by_itself() -> None:
     assert config.controller_failure_limit == 0
 
 
-NO_PACKAGE = WorkerGroupError(
-    "", {1: ModuleNotFoundError("No module named 'timm.models'", name="timm.models")}
-)
+NO_TIMM = ModuleNotFoundError("No module named 'timm.models'", name="timm.models")
+NO_PACKAGE = WorkerGroupError("", {1: NO_TIMM})
 
 
 def no_group(error: Exception) -> ControllerError:
@@ -79,78 +76,56 @@ NO_DRIVER = WorkerGroupError("", {0: RuntimeError("the driver is too old\nat all
 TOO_LARGE = ControllerError(
     InsufficientClusterResourcesError("Insufficient …\nit requires 9 GPUs\nPlease reduce …")
 )
+TOO_LATE = ControllerError(WorkerGroupStartupTimeoutError(2))
 
 
 @pytest.mark.parametrize(
     ("error", "status", "hopeless_for", "says"),
     [
-        (
-            NO_PACKAGE,
-            "launch_failed",
-            "run",
-            ["rank 1: ModuleNotFoundError", "install 'timm' on all nodes"],
-        ),
-        (NO_DRIVER, "launch_failed", "world", ["rank 0: RuntimeError: the driver is too old"]),
-        (
-            NO_GROUP,
-            "launch_failed",
-            "world",
-            ["address for: eth7", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"],
-        ),
+        (NO_PACKAGE, "launch_failed", "run", "rank 1: ModuleNotFoundError.*install 'timm' on all"),
+        (NO_DRIVER, "launch_failed", "world", "rank 0: RuntimeError: the driver is too old"),
+        (NO_GROUP, "launch_failed", "world", "for: eth7.*GLOO_SOCKET_IFNAME.*NCCL_SOCKET_IFNAME"),
         (
             NO_NCCL,
             "launch_failed",
             "world",
-            ["Ray gives each worker a GPU that torch", "NCCL built in", "dtsweep doctor"],
+            "each worker a GPU that torch.*NCCL built in.*dtsweep doctor",
         ),
-        (NO_CUDA, "launch_failed", "world", ["no GPUs found", "nvidia-smi", "gpus_per_worker=0"]),
-        (
-            ControllerError(WorkerGroupStartupTimeoutError(2)),
-            "no_nodes",
-            "world",
-            ["2 workers did not come in 7 s"],
-        ),
-        (TOO_LARGE, "infeasible", "world", ["it requires 9 GPUs"]),
+        (NO_CUDA, "launch_failed", "world", "no GPUs found.*nvidia-smi.*gpus_per_worker=0"),
+        (TOO_LATE, "no_nodes", "world", "2 workers did not come in 7 s"),
+        (TOO_LARGE, "infeasible", "world", "it requires 9 GPUs"),
     ],
 )
 def test_a_launch_that_would_fail_again_says_why_and_whose_trials_it_is_hopeless_for(
-    error: BaseException, status: str, hopeless_for: str, says: list[str]
+    error: BaseException, status: str, hopeless_for: str, says: str
 ) -> None:
     known = why_not_up(error, workers=2, node_timeout_s=7.0)
     assert known is not None
     assert (known.status, known.hopeless_for) == (status, hopeless_for)
-    assert all(words in known.reason for words in says), known.reason
+    # In one line.
+    assert re.search(says, known.reason), known.reason
     assert "\n" not in known.reason
     # The same command measures them once it is mended.
     assert status not in FINAL
 
 
 def test_a_start_that_was_ended_from_outside_is_tried_as_often_as_a_trial() -> None:
-    known = [not_up_again("rank_died", "rank 0 on a ended", deaths=deaths) for deaths in (1, 2, 3)]
-    assert [(each.status, each.hopeless_for) for each in known] == [
-        *[("rank_died", None)] * 2,
-        ("launch_failed", "world"),
-    ]
-    assert known[-1].reason == "rank 0 on a ended; 3 starts in a row ended so"
+    *tried, last = (
+        not_up_again("rank_died", "rank 0 on a ended", deaths=deaths) for deaths in (1, 2, 3)
+    )
+    assert [(each.status, each.hopeless_for) for each in tried] == [("rank_died", None)] * 2
+    assert (last.status, last.hopeless_for) == ("launch_failed", "world")
+    assert last.reason == "rank 0 on a ended; 3 starts in a row ended so"
 
 
+STARTUP_DIED = ControllerError(WorkerGroupStartupFailedError("died"))
 PEER_ENDED = no_group(RuntimeError("[tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:9"))
 PORT_TAKEN = no_group(
     RuntimeError("failed to listen (errno: 98 - EADDRINUSE: address already in use)")
 )
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        DIED,
-        RECLAIMED,
-        NOTICED,
-        ControllerError(WorkerGroupStartupFailedError("died")),
-        PEER_ENDED,
-        PORT_TAKEN,
-    ],
-)
+@pytest.mark.parametrize("error", [DIED, RECLAIMED, NOTICED, STARTUP_DIED, PEER_ENDED, PORT_TAKEN])
 def test_a_launch_whose_processes_were_ended_from_outside_may_come_up_the_next_time(
     error: BaseException,
 ) -> None:

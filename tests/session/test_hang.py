@@ -41,41 +41,33 @@ Thread 0x00007f11e37fe6c0 (most recent call first):
 """
 
 
-def begun(*counts: int) -> dict[int, dict[str, int] | None]:
-    """Collectives of ranks that are in one group."""
-    return {rank: {"all": count} for rank, count in enumerate(counts)}
-
-
-def stacks_of(*logs: str) -> dict[int, list[str]]:
-    return {rank: attempt_stack(log) for rank, log in enumerate(logs)}
-
-
-def test_the_stack_is_that_of_the_attempt_among_all_threads() -> None:
+def test_the_stack_is_the_attempts_last_one_among_all_threads() -> None:
     frames = attempt_stack(f"its words\n{BACKWARD}")
-    assert frames[0] == ('File "/env/torch/autograd/graph.py", line 865 in _engine_run_backward')
+    assert frames[0] == 'File "/env/torch/autograd/graph.py", line 865 in _engine_run_backward'
     assert len(frames) == 6
-
-
-def test_of_several_stacks_in_a_log_the_last_counts() -> None:
     assert attempt_stack(BACKWARD + IN_LOSS) == attempt_stack(IN_LOSS)
 
 
-def test_the_rank_with_fewer_collectives_is_waited_for_whatever_the_stacks_say() -> None:
-    assert behind(begun(42, 41), stacks_of(IN_LOSS, BACKWARD)) == [1]
-
-
-def test_with_equal_collectives_the_rank_outside_of_any_exchange_is_waited_for() -> None:
-    assert behind(begun(42, 42), stacks_of(BACKWARD, IN_LOSS)) == [1]
-    assert behind(begun(42, 42), stacks_of(IN_LOSS, IN_STORE)) == [0]
-
-
-def test_a_rank_that_does_not_say_how_far_it_is_is_waited_for() -> None:
-    assert behind({**begun(42), 1: None}, {}) == [1]
-
-
-@pytest.mark.parametrize("log", [BACKWARD, IN_LOSS, "no stacks"])
-def test_ranks_that_look_the_same_are_not_told_apart(log: str) -> None:
-    assert behind(begun(42, 42), stacks_of(log, log)) == []
+@pytest.mark.parametrize(
+    ("counts", "logs", "ranks"),
+    [
+        # Fewer collectives, whatever the stacks say.
+        ((42, 41), (IN_LOSS, BACKWARD), [1]),
+        # Equal ones: the rank outside of any exchange.
+        ((42, 42), (BACKWARD, IN_LOSS), [1]),
+        ((42, 42), (IN_LOSS, IN_STORE), [0]),
+        # It does not say how far it is.
+        ((42, None), (), [1]),
+        # Ranks that look the same are not told apart.
+        *(((42, 42), (log, log), []) for log in (BACKWARD, IN_LOSS, "no stacks")),
+    ],
+)
+def test_the_rank_that_is_behind_in_its_group_is_waited_for(
+    counts: tuple[int | None, ...], logs: tuple[str, ...], ranks: list[int]
+) -> None:
+    begun = {rank: count and {"all": count} for rank, count in enumerate(counts)}
+    stacks = {rank: attempt_stack(log) for rank, log in enumerate(logs)}
+    assert behind(begun, stacks) == ranks
 
 
 @pytest.mark.parametrize(

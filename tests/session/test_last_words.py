@@ -41,8 +41,8 @@ Traceback (most recent call last):
 torch.AcceleratorError: CUDA error: device-side assert triggered
 {HINTS}"""
 
-TERMINATED = "terminate called after throwing an instance of '{}'\n  what():  {}\n"
-RAISED_FROM = "\nException raised from run at CUDAException.cpp:44 (most recent call first):\n"
+TERMINATED = "terminate called after throwing an instance of 'c10::{}'\n  what():  {}\n"
+RAISED_FROM = f"\nException raised from run at C.cpp:44 (most recent call first):\n{FRAMES}"
 
 ABORTED = """\
 Fatal Python error: Aborted
@@ -60,24 +60,12 @@ Extension modules: numpy._core._multiarray_umath, torch._C (total: 60)
 """
 ASSERT = "CUDA error: device-side assert triggered"
 BY_WATCHDOG = (
-    HEADING
-    + ASSERTION
-    + TRACEBACK
-    + TERMINATED.format("c10::DistBackendError", WATCHDOG.format(2, ASSERT))
-    + HINTS
-    + RAISED_FROM
-    + FRAMES
-    + "\n"
-    + ABORTED
+    f"{HEADING}{ASSERTION}{TRACEBACK}"
+    f"{TERMINATED.format('DistBackendError', WATCHDOG.format(2, ASSERT))}"
+    f"{HINTS}{RAISED_FROM}\n{ABORTED}"
 )
 WITHOUT_TRACEBACK = (
-    HEADING
-    + TERMINATED.format("c10::AcceleratorError", ASSERT)
-    + HINTS
-    + RAISED_FROM
-    + FRAMES
-    + "\n"
-    + ABORTED
+    f"{HEADING}{TERMINATED.format('AcceleratorError', ASSERT)}{HINTS}{RAISED_FROM}\n{ABORTED}"
 )
 SEGFAULT = HEADING + "step 3\n" + ABORTED.replace("Aborted", "Segmentation fault")
 
@@ -87,17 +75,15 @@ LOST_PEER = f"""\
 ncclRemoteError: A call failed possibly due to a network error or a remote process exiting.
 Last error:
 socketProgress: Connection closed by remote peer node-1<45074>
-{RAISED_FROM}{FRAMES}
-{TERMINATED.format("c10::DistBackendError", WATCHDOG.format(1, REMOTE))}{RAISED_FROM}{FRAMES}"""
-TIMED_OUT = HEADING + TERMINATED.format(
-    "c10::DistBackendError",
-    WATCHDOG.format(
-        0,
-        "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=78, "
-        "OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600004 milliseconds",
-    ),
+{RAISED_FROM}
+{TERMINATED.format("DistBackendError", WATCHDOG.format(1, REMOTE))}{RAISED_FROM}"""
+TIMEOUT = (
+    "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=78, "
+    "OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600004 milliseconds"
 )
+TIMED_OUT = HEADING + TERMINATED.format("DistBackendError", WATCHDOG.format(0, TIMEOUT))
 KILLED = f"{HEADING}step 17\n"
+LAUNCH_FAILURE = "CUDA error: unspecified launch failure"
 
 
 @pytest.mark.parametrize(
@@ -122,44 +108,27 @@ def test_last_words_name_the_error_and_not_the_end_of_its_stack(log: str, words:
 @pytest.mark.parametrize(
     ("log", "error"),
     [
-        (
-            BY_WATCHDOG,
-            "in a kernel: Assertion `srcIndex < srcSelectDimSize` failed (net.py:30)",
-        ),
+        (BY_WATCHDOG, "in a kernel: Assertion `srcIndex < srcSelectDimSize` failed (net.py:30)"),
         # The line of the workload in the stacks of the crash.
         (WITHOUT_TRACEBACK, f"{ASSERT} (net.py:31)"),
         # CUDA's documentation: commonly by an invalid pointer.
-        (
-            HEADING + "CUDA error: unspecified launch failure",
-            "CUDA error: unspecified launch failure",
-        ),
-    ],
-)
-def test_a_kernel_that_failed_is_told_with_the_line_of_the_workload(log: str, error: str) -> None:
-    assert failed_kernel(log) == error
-
-
-@pytest.mark.parametrize(
-    "log",
-    [
-        KILLED,
-        SEGFAULT,
-        LOST_PEER,
-        TIMED_OUT,
+        (f"{HEADING}{LAUNCH_FAILURE}", LAUNCH_FAILURE),
+        *((log, None) for log in (KILLED, SEGFAULT, LOST_PEER, TIMED_OUT)),
         # By itself it has many causes.
-        HEADING
-        + "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`",
-        HEADING + "CUDA error: uncorrectable ECC error encountered",
-        BY_WATCHDOG + "Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+        (f"{HEADING}RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling", None),
+        (f"{HEADING}CUDA error: uncorrectable ECC error encountered", None),
+        (f"{BY_WATCHDOG}Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", None),
         # An assertion of C on the host.
-        HEADING + "python: net.c:3: step: Assertion `n > 0' failed.",
+        (f"{HEADING}python: net.c:3: step: Assertion `n > 0' failed.", None),
         # Of an earlier trial, and of a rank that had none.
-        BY_WATCHDOG + KILLED,
-        TRACEBACK,
+        (BY_WATCHDOG + KILLED, None),
+        (TRACEBACK, None),
     ],
 )
-def test_no_other_end_is_a_failed_kernel_of_the_workload(log: str) -> None:
-    assert failed_kernel(log) is None
+def test_a_kernel_that_failed_and_no_other_end_is_told_with_the_line_of_the_workload(
+    log: str, error: str | None
+) -> None:
+    assert failed_kernel(log) == error
 
 
 @pytest.mark.parametrize(

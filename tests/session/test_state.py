@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from ray.train.v2.api.exceptions import PreemptionError
 from ray.train.v2.api.preemption import PreemptionInfo
 
-from dtsweep.metrics.rank_result import RankResult
+from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.provenance.versions import versions
 from dtsweep.session.session import Session, SessionError
 from dtsweep.session.state import SessionState
@@ -38,9 +37,7 @@ def session_in(state: SessionState, folder: Path) -> Session:
     ],
 )
 def test_a_trainer_that_was_not_asked_to_end_has_died(
-    state: SessionState,
-    after: SessionState,
-    tmp_path: Path,
+    state: SessionState, after: SessionState, tmp_path: Path
 ) -> None:
     session = session_in(state, tmp_path)
     session._trainer_ended()
@@ -88,43 +85,39 @@ def test_a_session_that_was_ended_before_its_nodes_came_starts_nothing(tmp_path:
         asyncio.run(session.start())
 
 
-class Brief(Session):
-    """A session whose trainer ends just after its last rank has come up: its node is taken back."""
+class Scripted(Session):
+    """A session whose ranks come up at these places; then its trainer may end."""
+
+    places: Sequence[RankFacts] = ()
 
     def _fit(self, loop: asyncio.AbstractEventLoop, without: object) -> None:
-        notice = PreemptionInfo(deadline_ms=None, preempted_node_to_ranks={"a": [1]})
-        self._error = PreemptionError(notice)
-        loop.call_soon_threadsafe(self.come_and_go)
+        loop.call_soon_threadsafe(self.come)
 
-    def come_and_go(self) -> None:
-        for rank in range(self.workers):
-            self.register(rank, facts(node_id="a", machine={}), None, {})
-        self._trainer_ended()
+    def come(self) -> None:
+        for rank, place in enumerate(self.places):
+            self.register(rank, place, None, {})
+        if self._error is not None:
+            self._trainer_ended()
 
 
 def test_ranks_that_came_up_as_their_session_ended_are_given_no_task(tmp_path: Path) -> None:
-    session = Brief("1", task().point.world, settings(tmp_path), None)
+    session = Scripted("1", task().point.world, settings(tmp_path), None)
+    session.places = [facts(node_id="a", machine={})] * 2
+    notice = PreemptionInfo(deadline_ms=None, preempted_node_to_ranks={"a": [1]})
+    session._error = PreemptionError(notice)
     with pytest.raises(SessionError, match="did not start: the node of rank 1 on one was") as up:
         asyncio.run(session.start())
     assert up.value.status == "preempted"
     assert session.state is S.DIED
 
 
-class OnOneGpu(Session):
-    """A session whose ranks come up on two slices of one GPU."""
-
-    def _fit(self, loop: asyncio.AbstractEventLoop, without: object) -> None:
-        loop.call_soon_threadsafe(self.come)
-
-    def come(self) -> None:
-        for rank in range(self.workers):
-            place = facts(machine=versions(), device_uuid=f"MIG-{rank}", pci_bus_id="0000:1b:00.0")
-            self.register(rank, place, None, {})
-
-
 def test_ranks_on_one_gpu_are_refused_before_nccl_is_used(tmp_path: Path) -> None:
-    world = replace(task().point.world, workers=2)
-    session = OnOneGpu("1", world, settings(tmp_path), None)
+    session = Scripted("1", task().point.world, settings(tmp_path), None)
+    # Two slices.
+    session.places = [
+        facts(machine=versions(), device_uuid=uuid, pci_bus_id="0000:1b:00.0")
+        for uuid in ("MIG-0", "MIG-1")
+    ]
     with pytest.raises(SessionError, match=r"ranks 0 and 1 on one have the same GPU") as refused:
         asyncio.run(session.start())
     assert (refused.value.status, refused.value.hopeless_for) == ("infeasible", "world")
