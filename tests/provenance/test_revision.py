@@ -12,10 +12,8 @@ from dtsweep.provenance.revision import git_commit
 
 def git(folder: Path, *arguments: str) -> str:
     who = ["-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(
-        ["git", *who, "-C", str(folder), *arguments], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+    command = ["git", *who, "-C", str(folder), *arguments]
+    return subprocess.check_output(command, text=True).strip()
 
 
 @pytest.fixture
@@ -30,12 +28,13 @@ def study(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_has_the_commit_that_is_checked_out(study: Path) -> None:
-    assert git_commit(study) == git(study, "rev-parse", "HEAD")[:12]
-
-
-def test_an_edited_staged_or_deleted_file_is_a_change(study: Path) -> None:
-    commit = git_commit(study)
+def test_a_folder_has_the_commit_that_is_checked_out_and_an_edited_file_is_a_change(
+    study: Path,
+) -> None:
+    commit = git(study, "rev-parse", "HEAD")[:12]
+    # Changes beside the folder do not count.
+    (study.parent / "other.py").write_text("")
+    assert git_commit(study) == commit
     (study / "sweep.py").write_text("a = 2\n")
     assert git_commit(study) == f"{commit}+changes"
     git(study, "add", ".")
@@ -52,12 +51,6 @@ def test_new_code_is_a_change_and_new_results_are_none(study: Path) -> None:
     (study / "parts").mkdir()
     (study / "parts" / "my model.py").write_text("")
     assert git_commit(study) == f"{commit}+changes"
-
-
-def test_changes_beside_the_folder_do_not_count(study: Path) -> None:
-    commit = git_commit(study)
-    (study.parent / "other.py").write_text("")
-    assert git_commit(study) == commit
 
 
 def test_no_folder_no_repository_and_no_commit_have_none(tmp_path: Path) -> None:

@@ -16,19 +16,17 @@ def test_versions_name_python_and_what_is_installed() -> None:
 def test_a_package_is_known_by_what_it_is_imported_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, module in (
-        ("opencv_python", "cv2/__init__.py"),
-        ("six_like", "six_like.py"),
-        ("other", "cv2_like.py"),
-    ):
-        folder = tmp_path / f"{name}-1.5.dist-info"
+    modules = {
+        "opencv_python": "cv2/__init__.py",
+        "six_like": "six_like.py",
+        "other": "cv2_like.py",
+    }
+    for name, module in modules.items():
+        folder, project = tmp_path / f"{name}-1.5.dist-info", name.replace("_", "-")
         folder.mkdir()
-        (folder / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.5\n"
-        )
+        metadata = f"Metadata-Version: 2.1\nName: {project}\nVersion: 1.5\n"
+        (folder / "METADATA").write_text(metadata)
         (folder / "RECORD").write_text(f"{folder.name}/METADATA,,\n{module},sha256=x,1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert package_versions(["cv2", "six_like", "missing"]) == {
-        "cv2": "opencv-python 1.5",
-        "six_like": "1.5",
-    }
+    found = package_versions(["cv2", "six_like", "missing"])
+    assert found == {"cv2": "opencv-python 1.5", "six_like": "1.5"}
