@@ -92,12 +92,7 @@ TOO_LATE = ControllerError(WorkerGroupStartupTimeoutError(2))
         (NO_PACKAGE, "launch_failed", "run", "rank 1: ModuleNotFoundError.*install 'timm' on all"),
         (NO_DRIVER, "launch_failed", "world", "rank 0: RuntimeError: the driver is too old"),
         (NO_GROUP, "launch_failed", "world", "for: eth7.*GLOO_SOCKET_IFNAME.*NCCL_SOCKET_IFNAME"),
-        (
-            NO_NCCL,
-            "launch_failed",
-            "world",
-            "each worker a GPU that torch.*NCCL built in.*dtsweep doctor",
-        ),
+        (NO_NCCL, "launch_failed", "world", "a GPU that torch.*NCCL built in.*dtsweep doctor"),
         (NO_CUDA, "launch_failed", "world", "no GPUs found.*nvidia-smi.*gpus_per_worker=0"),
         (TOO_LATE, "no_nodes", "world", "2 workers did not come in 7 s"),
         (TOO_LARGE, "infeasible", "world", "it requires 9 GPUs"),

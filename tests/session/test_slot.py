@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ray.train.v2.api.exceptions import PreemptionError
@@ -34,21 +35,21 @@ OK, NAN = (RankResult(status=status) for status in ("ok", "nan"))
 
 
 def settings(folder: Path) -> Settings:
-    return Settings(
-        code=Code(pickled=b"", folder=None),
-        cpus_per_worker=1,
-        gpus_per_worker=0,
-        environment={},
-        node_timeout_s=1.0,
-        storage=str(folder),
-        is_private=True,
-    )
+    resources = {"cpus_per_worker": 1, "gpus_per_worker": 0}
+    given: dict[str, Any] = {"environment": {}, "node_timeout_s": 1.0, "is_private": True}
+    code = Code(pickled=b"", folder=None)
+    return Settings(code=code, storage=str(folder), **resources, **given)
 
 
 def task(**point: int) -> Task:
-    return task_of(
-        Sweep(workload=Tokens(), axes={}), Point(workload=Tokens(), **{"workers": 2, **point})
-    )
+    of = Point(workload=Tokens(), **{"workers": 2, **point})
+    return task_of(Sweep(workload=Tokens(), axes={}), of)
+
+
+def session_in(state: SessionState, folder: Path) -> Session:
+    session = Session("1", task().point.world, settings(folder), None)
+    session.state = state
+    return session
 
 
 @pytest.fixture
@@ -61,9 +62,7 @@ def slot(session: Session, tmp_path: Path) -> Slot:
 
 @pytest.fixture
 def session(tmp_path: Path) -> Session:
-    session = Session("1", task().point.world, settings(tmp_path), None)
-    session.state = SessionState.RUNNING
-    return session
+    return session_in(SessionState.RUNNING, tmp_path)
 
 
 async def attempt(
@@ -205,12 +204,6 @@ def test_what_the_kernel_killed_before_a_trial_is_not_counted_as_killed_in_it(
 
 S = SessionState
 LOST = RankResult(status="ok", is_spent=True)
-
-
-def session_in(state: SessionState, folder: Path) -> Session:
-    session = Session("1", task().point.world, settings(folder), None)
-    session.state = state
-    return session
 
 
 @pytest.mark.parametrize(
