@@ -32,18 +32,11 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 def commit(results: Results, number: int, *, width: Any = 256, **fields: Any) -> None:
     """Store attempt `number` with two ranks of two steps, step times 1000 x number + 0..3."""
-    trial = {
-        "attempt_id": f"attempt{number}",
-        "trial_id": f"trial{number}",
-        "status": "ok",
-        "workers": 2,
-        "step_mean_s": 0.5,
-        "flags": ["adjacent_launches"],
-        "started_at": START + timedelta(seconds=number),
-        "workload_width": width,
-    }
+    ids: dict[str, Any] = {"attempt_id": f"attempt{number}", "trial_id": f"trial{number}"}
+    measured = {"status": "ok", "workers": 2, "step_mean_s": 0.5, "flags": ["adjacent_launches"]}
+    own = {"started_at": START + timedelta(seconds=number), "workload_width": width}
     results.commit(
-        trial | fields,
+        ids | measured | own | fields,
         ranks=[{"rank": 0, "node": "a"}, {"rank": 1, "node": "b"}],
         steps={
             "rank": np.array([0, 0, 1, 1]),
@@ -78,13 +71,11 @@ def flip(file: Path, position: int) -> None:
 def contents(results: Path) -> tuple[list[str], list[float], int]:
     """What a reader sees: attempts, step times, rows of ranks."""
     reader = Results(results)
-    seen = (
-        [row["attempt_id"] for row in reader.attempts()],
-        sorted(reader.table("steps")["step_s"].to_pylist()),
-        reader.table("ranks").num_rows,
-    )
+    ids = [row["attempt_id"] for row in reader.attempts()]
+    times = sorted(reader.table("steps")["step_s"].to_pylist())
+    ranks = reader.table("ranks").num_rows
     assert reader.quarantined == []
-    return seen
+    return ids, times, ranks
 
 
 def stored(*numbers: int) -> tuple[list[str], list[float], int]:
@@ -126,9 +117,9 @@ def test_frames_keep_whole_numbers_whole_beside_nulls(tmp_path: Path) -> None:
     commit(Results(tmp_path), 1, global_batch=64, fresh=True)
     commit(Results(tmp_path), 2, sync="parameter_server")
     frame = load(tmp_path)
-    types = frame.dtypes.astype(str)[["global_batch", "workers", "fresh", "step_mean_s"]]
-    assert types.tolist() == ["Int64", "Int64", "boolean", "float64"]
-    assert str(frame["started_at"].dtype) == "datetime64[us, UTC]"
+    types = {"global_batch": "Int64", "workers": "Int64", "fresh": "boolean"}
+    types |= {"step_mean_s": "float64", "started_at": "datetime64[us, UTC]"}
+    assert frame.dtypes.astype(str)[[*types]].to_dict() == types
     assert frame["global_batch"].isna().tolist() == [False, True]
     steps = store.steps(tmp_path)
     assert steps.loc[~steps["warmup"], "step_s"].tolist() == [1001.0, 1003.0, 2001.0, 2003.0]
@@ -466,11 +457,11 @@ def test_no_flipped_bit_crashes_the_reader_even_with_a_fitting_digest() -> None:
 def test_the_newest_attempt_is_the_one_stored_last_although_a_clock_jumped_back_an_hour(
     tmp_path: Path,
 ) -> None:
-    results, trial = Results(tmp_path), {"trial_id": "trial1"}
-    commit(results, 1, **trial, row_number=1, status="nan", started_at=START)
     back = START - timedelta(hours=1)
-    commit(results, 2, **trial, row_number=2, status="user_error", started_at=back)
-    assert [row["attempt_id"] for row in results.attempts()] == ["attempt1", "attempt2"]
+    for number, (status, at) in enumerate((("nan", START), ("user_error", back)), 1):
+        row = {"row_number": number, "status": status, "started_at": at}
+        commit(Results(tmp_path), number, trial_id="trial1", **row)
+    assert [row["attempt_id"] for row in Results(tmp_path).attempts()] == ["attempt1", "attempt2"]
     assert load(tmp_path)["status"].tolist() == ["user_error"]
 
 

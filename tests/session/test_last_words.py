@@ -215,7 +215,7 @@ def test_the_stack_is_the_attempts_last_one_among_all_threads() -> None:
 def test_the_rank_that_is_behind_in_its_group_is_waited_for(
     counts: tuple[int | None, ...], logs: tuple[str, ...], ranks: list[int]
 ) -> None:
-    begun = {rank: count and {"all": count} for rank, count in enumerate(counts)}
+    begun = {rank: None if n is None else {"all": n} for rank, n in enumerate(counts)}
     stacks = {rank: attempt_stack(log) for rank, log in enumerate(logs)}
     assert behind(begun, stacks) == ranks
 

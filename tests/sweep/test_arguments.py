@@ -61,11 +61,7 @@ def test_arguments_of_several_types_are_stored_as_json(script: str) -> None:
 @pytest.mark.parametrize(
     ("axes", "fields", "message"),
     [
-        (
-            {"micro_batch": [1]},
-            {},
-            r"'micro_batch' has no effect on .*Script\(names={'micro_batch'",
-        ),
+        ({"micro_batch": [1]}, {}, r"'micro_batch' has no effect on .*Script\(names={'micro_bat"),
         ({"global_batch": [8]}, {}, "axis 'global_batch' has no effect"),
         ({"args.": [1]}, {}, "axis 'args.' has no name"),
         ({"args.api-key": ["x"]}, {}, "marks a secret"),
@@ -83,19 +79,8 @@ def test_axes_and_names_that_mean_nothing_are_refused(
         sweep_of(script, axes, **fields)
 
 
-NAMES = (
-    "lr[0]",
-    "batch size",
-    "it's",
-    "a,b",
-    "%d",
-    "größe",
-    "+lr",
-    "lr|x",
-    "~x",
-    "$(x)",
-    "x" * 290,
-)
+SHORT = ("lr[0]", "batch size", "it's", "a,b", "%d", "größe", "+lr", "lr|x", "~x", "$(x)")
+NAMES = (*SHORT, "x" * 290)
 
 
 def test_each_name_that_a_sweep_takes_is_read_back_and_quoted(script: str, tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def test_draws_of_an_axis_stay_when_another_axis_is_set_added_or_reordered_or_mo
 def test_set_narrows_replaces_and_adds_axes_and_a_batch_size_replaces_the_other() -> None:
     base = sweep({"workers": [1, 2], "micro_batch": [4], "accumulation": [1, 4]})
     assert narrow(base, {}) is base
-    narrowed = {"workers": [2], "precision": ["bf16"]}
+    narrowed: dict[str, Any] = {"workers": [2], "precision": ["bf16"]}
     assert narrow(base, narrowed).axes == {**base.axes, **narrowed}
     assert "accumulation" not in narrow(base, {"global_batch": [16]}).axes
     assert "global_batch" not in narrow(sweep({"global_batch": [16]}), {"accumulation": [2]}).axes
