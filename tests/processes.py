@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.conftest import without_ray
+from tests.pages import ROOT
 
 
 def begun(*arguments: object, folder: Path, **environment: str) -> subprocess.Popen[str]:
@@ -20,6 +23,25 @@ def begun(*arguments: object, folder: Path, **environment: str) -> subprocess.Po
         text=True,
         process_group=0,
     )
+
+
+def python_begun(code: str, *arguments: object) -> subprocess.Popen[str]:
+    """Begin Python with this code, which may import tests."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Wait up to a minute until something is true."""
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def read_until(words: str, process: subprocess.Popen[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,10 @@ def test_undecided_equal_and_unknown_are_different_words(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_in_process_a_difference_needs_a_run_on_ray(tmp_path: Path) -> None:
-    place, again = (
-        store_run(tmp_path / name, {4: [100.0], 16: [200.0]}, harness="in_process")
-        for name in ("once", "again")
-    )
-    assert as_json("difference", place, "micro_batch=4", "micro_batch=16")["notes"] == [
-        "Next: a run on Ray with `--goal throughput`, which shows how far launches differ."
-    ]
+    rates, here = {4: [100.0], 16: [200.0]}, {"harness": "in_process"}
+    place, again = (store_run(tmp_path / name, rates, **here) for name in ("once", "again"))
+    next_step = "Next: a run on Ray with `--goal throughput`, which shows how far launches differ."
+    assert as_json("difference", place, "micro_batch=4", "micro_batch=16")["notes"] == [next_step]
     assert as_json("compare", place, again)["words"].endswith(
         "Runs --in-process have one launch of each point: "
         "more of them in the same results (--rerun all) would show a difference."
@@ -93,16 +91,12 @@ def test_in_process_a_difference_needs_a_run_on_ray(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_drift_of_the_machine_stands_beside_what_it_hides(tmp_path: Path, base: Path) -> None:
     new = with_canaries(store_run(tmp_path / "new", {4: [80.0], 16: [200.0]}, day=2), 0.1, 0.15)
-    note = (
-        "The machine drifted: by up to 50 % within a run; "
-        "single launches show no difference below that."
-    )
+    note = "drifted: by up to 50 % within a run; single launches show no difference below that."
     compared = as_json("compare", base, new)
-    assert compared["new"]["drift"] == pytest.approx(0.5)
-    assert note in compared["notes"]
     found = as_json("difference", new, "micro_batch=4", "micro_batch=16")
-    assert found["drift"] == pytest.approx(0.5)
-    assert note in found["notes"]
+    assert compared["new"]["drift"] == found["drift"] == pytest.approx(0.5)
+    for notes in (compared["notes"], found["notes"]):
+        assert f"The machine {note}" in notes
 
 
 def test_the_json_of_a_difference_has_both_points_and_a_row_for_each_quantity(base: Path) -> None:
@@ -128,15 +122,31 @@ def test_what_differs_beside_the_numbers_is_said(tmp_path: Path, base: Path) -> 
     ]
 
 
-def test_a_regression_is_exit_code_1_and_the_first_line(tmp_path: Path, base: Path) -> None:
-    slower = store_run(tmp_path / "slower", SLOWER, day=2)
-    done = called("compare", base, slower)
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        (SLOWER, "1 point slower by more than 2 %, significant among 4 comparisons."),
+        (
+            {4: STEADY[4], 16: [None]},
+            "1 point ran before and failed now. "
+            "No longer runs: ddp micro_batch=16: nan: rank 0: the loss is nan",
+        ),
+    ],
+)
+def test_a_regression_is_exit_code_1_and_the_first_line(
+    tmp_path: Path, base: Path, rates: Any, words: str
+) -> None:
+    done = called("compare", base, store_run(tmp_path / "new", rates, day=2))
     assert done.exit_code == 1
     said = " ".join(done.stdout.split())
-    assert said.startswith(
-        "Regression: 1 point slower by more than 2 %, significant among 4 comparisons."
-    )
-    assert "ddp micro_batch=4" in said
+    assert said.startswith(f"Regression: {words}")
+    assert "ddp micro_batch=" in said
+
+
+def test_the_json_of_a_comparison_has_both_runs_and_a_row_for_each_quantity(
+    tmp_path: Path, base: Path
+) -> None:
+    slower = store_run(tmp_path / "slower", SLOWER, day=2)
     assert called("compare", slower, base).exit_code == 0
     assert called("compare", base, slower, "--threshold", "0.3").exit_code == 0
     found = as_json("compare", base, slower)
@@ -154,28 +164,23 @@ def test_where_nothing_is_told_the_words_say_what_would_have_been(
 ) -> None:
     again = store_run(tmp_path / "again", STEADY, day=2)
     said = in_one_line("compare", base, again)
-    assert re.match(
-        r"No regression found in 4 comparisons; "
-        r"a slowdown of [\d.]+ % would be found with a probability of 80 %\. ",
-        said,
-    )
+    found = r"a slowdown of [\d.]+ % would be found with a probability of 80 %\. "
+    assert re.match(rf"No regression found in 4 comparisons; {found}", said)
     assert "4 comparisons without a significant difference: --all shows them" in said
     assert "ddp" not in said
     assert in_one_line("compare", base, again, "--all").count("not significant") == 4
     assert "it is measured from 5 earlier runs in the same results on." in said
-
-
-def test_where_nothing_can_be_told_that_is_said_and_not_that_nothing_changed(
-    tmp_path: Path,
-) -> None:
-    once = store_run(tmp_path / "once", {4: [100.0], 16: [200.0]})
-    half = store_run(tmp_path / "half", {4: [50.0], 16: [100.0]})
+    # Where nothing can be told, that is said, and not that nothing changed.
+    once, half = (
+        store_run(tmp_path / name, {4: [rate], 16: [2 * rate]})
+        for name, rate in (("once", 100.0), ("half", 50.0))
+    )
     assert called("compare", once, half).exit_code == 0
-    found = as_json("compare", once, half)
-    assert found["verdict"] == "unknown"
+    told = as_json("compare", once, half)
+    assert told["verdict"] == "unknown"
     nothing = "Nothing can be tested: one launch each, and nothing says how far launches differ."
-    assert found["words"].startswith(nothing)
-    assert "No regression" not in found["words"]
+    assert told["words"].startswith(nothing)
+    assert "No regression" not in told["words"]
 
 
 @pytest.mark.slow
@@ -197,16 +202,6 @@ def test_a_table_of_comparisons_fits_a_terminal_and_counts_launches(
     said = called("compare", base, both).stdout
     assert said.count("3, 3") == said.count("ddp micro_batch=") == 4
     assert all(len(line.rstrip()) <= 80 for line in said.splitlines())
-
-
-def test_a_point_that_fails_now_is_named_with_its_reason(tmp_path: Path, base: Path) -> None:
-    new = store_run(tmp_path / "new", {4: STEADY[4], 16: [None]})
-    done = called("compare", base, new)
-    assert done.exit_code == 1
-    assert " ".join(done.stdout.split()).startswith(
-        "Regression: 1 point ran before and failed now. "
-        "No longer runs: ddp micro_batch=16: nan: rank 0: the loss is nan"
-    )
 
 
 @pytest.mark.slow
@@ -238,24 +233,16 @@ def test_the_last_run_of_results_is_compared_with_the_earlier_ones_there(tmp_pat
 PAGE = "monitoring.md"
 
 
-def workflow() -> dict[Any, Any]:
-    (block,) = (block for block in blocks("yaml") if block.page == PAGE)
-    return dict(yaml.safe_load(block.text))
-
-
 def steps() -> list[dict[str, Any]]:
-    (job,) = workflow()["jobs"].values()
+    (block,) = (block for block in blocks("yaml") if block.page == PAGE)
+    (job,) = yaml.safe_load(block.text)["jobs"].values()
     return list(job["steps"])
 
 
 def commands() -> list[list[str]]:
-    lines = [
-        line
-        for step in steps()
-        for line in step.get("run", "").splitlines()
-        if ".venv/bin/dtsweep " in line
-    ]
-    return [shlex.split(line.partition(" > ")[0])[1:] for line in lines]
+    lines = [line for step in steps() for line in step.get("run", "").splitlines()]
+    ours = [line for line in lines if ".venv/bin/dtsweep " in line]
+    return [shlex.split(line.partition(" > ")[0])[1:] for line in ours]
 
 
 @pytest.mark.parametrize("arguments", commands(), ids=" ".join)
@@ -269,11 +256,8 @@ def test_the_workflow_measures_compares_and_reports() -> None:
     names = [arguments[0] for arguments in commands()]
     assert names == ["sweeps/batchsize.py", "compare", "report"]
     assert (ROOT / "sweeps" / "batchsize.py").exists()
-    written = {
-        arguments[arguments.index("--results") + 1]
-        for arguments in commands()
-        if "--results" in arguments
-    }
+    asked = [dict(pairwise(arguments)) for arguments in commands()]
+    written = {options["--results"] for options in asked if "--results" in options}
     assert written == {arguments[1] for arguments in commands()[1:]}
 
 

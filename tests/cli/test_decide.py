@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import io
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -59,10 +61,7 @@ def test_recommend_keeps_to_a_condition_and_prints_json(study: Path) -> None:
     ("arguments", "said"),
     [
         (["recommend", "--where", "latncy_s <= 1"], "did you mean 'latency_s'"),
-        (
-            ["recommend", "--goal", "throughput", "--maximize", "samples_per_s"],
-            "leave --maximize and --minimize out",
-        ),
+        (["recommend", "--goal", "cost", "--maximize", "mfu"], "leave --maximize and --minimize o"),
         (["recommend", "--allow", "local;stale"], "allow some of lossy, stale, local"),
         (["report", "--with-hosts"], "add --html FILE"),
         (["report", "--html", "/no/a.html"], "/no/a.html can't be written"),
@@ -113,13 +112,16 @@ def test_report_writes_a_page(study: Path, tmp_path: Path) -> None:
 SAMPLE = str(ROOT / "notebooks" / "samples" / "campaign")
 
 
+def printed(predictions: list[Any], *, width: int = 80) -> str:
+    written = io.StringIO()
+    print_predictions(predictions, console=Console(file=written, width=width))
+    assert max(map(len, written.getvalue().splitlines())) <= width
+    return " ".join(written.getvalue().split())
+
+
 def test_rows_have_intervals_and_a_distance() -> None:
     study = Study(load(SAMPLE, canaries=True))
-    predictions = predictions_of(study, ["workers=2,64 micro_batch=8,16 sync=ddp"])
-    written = io.StringIO()
-    print_predictions(predictions, console=Console(file=written, width=80))
-    assert max(map(len, written.getvalue().splitlines())) <= 80
-    said = " ".join(written.getvalue().split())
+    said = printed(predictions_of(study, ["workers=2,64 micro_batch=8,16 sync=ddp"]))
     assert said.startswith("Predicted by 8 measured points:")
     for part in (
         "± and ranges are 90 % intervals",
@@ -132,19 +134,20 @@ def test_rows_have_intervals_and_a_distance() -> None:
 
 
 def test_nodes_are_a_setting_and_a_column_where_they_vary() -> None:
-    rows = [
-        {"workers": 4, "micro_batch": batch, "hosts": hosts, "samples_per_s": 100.0 * batch}
-        for batch in (4, 16)
-        for hosts in (1, 2)
+    rows: list[dict[str, Any]] = [
+        {"micro_batch": batch, "hosts": hosts, "samples_per_s": 100.0 * batch}
+        for batch, hosts in product((4, 16), (1, 2))
     ]
-    study = Study(frames.trials(*rows))
+    study = Study(frames.trials(*rows, workers=4))
     (found,) = predictions_of(study, ["nodes=1,2 micro_batch=8 workers=4"])
     assert found.table["nodes"].tolist() == [1, 2]
-    written = io.StringIO()
-    print_predictions([found], console=Console(file=written, width=100))
-    assert " nodes " in written.getvalue()
+    assert " nodes " in printed([found], width=100)
     with pytest.raises(SweepError, match="nodes=8 must be a whole number from 1 to the 4 workers"):
         predictions_of(study, ["nodes=8 workers=4"])
+    # Trials without a micro batch predict nothing.
+    study = Study(frames.trials({"micro_batch": None, "samples_per_s": 10.0}))
+    with pytest.raises(SweepError, match="no trial that ended ok has a rate, workers and a micro"):
+        predictions_of(study, ["workers=4"])
 
 
 def test_json_has_the_same_numbers() -> None:
@@ -154,9 +157,3 @@ def test_json_has_the_same_numbers() -> None:
     assert row["samples_per_s_low"] < row["samples_per_s"] < row["samples_per_s_high"]
     assert (row["micro_batch"], row["workers"], row["sync"]) == (8, 2, "ddp")
     assert (row["where"], row["reason"]) == ("near", None)
-
-
-def test_trials_without_a_micro_batch_predict_nothing() -> None:
-    study = Study(frames.trials({"micro_batch": None, "samples_per_s": 10.0}))
-    with pytest.raises(SweepError, match="no trial that ended ok has a rate, workers and a micro"):
-        predictions_of(study, ["workers=4"])

@@ -6,6 +6,7 @@ import json
 import re
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -29,23 +30,20 @@ FORGED = re.compile(r"^ {0,2}99  forged row", re.MULTILINE)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = store_hostile(tmp_path_factory.mktemp("hostile") / "results", NAMES)
-    record = RunRecord(
-        run_id="20260101T000000Z-0123abcd",
-        sweep="".join(PAYLOADS.values()),
-        host=PAYLOADS["newline"],
-        pid=1,
-        started_at=1.0,
-        updated_at=2.0,
-        ended_at=2.0,
-        ended_as="failed",
-        reason=PAYLOADS["newline"],
-        statuses={PAYLOADS["newline"]: 1},
-        running=(RunningTrial(trial_id="a", name=PAYLOADS["newline"], since=1.0),),
-        node_s={PAYLOADS["newline"]: 0.0},
-    )
+    bad = PAYLOADS["newline"]
+    texts: dict[str, Any] = {"sweep": "".join(PAYLOADS.values()), "host": bad, "reason": bad}
+    times = {"started_at": 1.0, "updated_at": 2.0, "ended_at": 2.0}
+    counts: dict[str, Any] = {"pid": 1, "statuses": {bad: 1}, "node_s": {bad: 0.0}}
+    running = (RunningTrial(trial_id="a", name=bad, since=1.0),)
+    one = RunRecord(run_id="one", ended_as="failed", running=running, **texts, **times, **counts)
     (folder / FOLDER).mkdir()
-    (folder / FOLDER / f"{record.run_id}.json").write_bytes(record.to_json())
+    (folder / FOLDER / f"{one.run_id}.json").write_bytes(one.to_json())
     return folder
+
+
+def without_colours(text: str) -> str:
+    """The text without what is ours of what orders a terminal about."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
 COMMANDS = [
@@ -75,9 +73,8 @@ def test_a_command_prints_no_order_and_no_forged_line(
     assert code in (0, 2)
     assert "owned" in out + err or "forged row" in out + err
     for text in (out, err):
-        # The colours are ours.
-        assert CONTROL.findall(re.sub(r"\x1b\[[0-9;]*m", "", text)) == []
-        assert FORGED.findall(re.sub(r"\x1b\[[0-9;]*m", "", text)) == []
+        assert CONTROL.findall(without_colours(text)) == []
+        assert FORGED.findall(without_colours(text)) == []
 
 
 @pytest.mark.parametrize("command", ["report", "status"])
@@ -115,8 +112,7 @@ def test_a_line_of_progress_shows_hostile_names_and_reasons_as_text(is_terminal:
     progress.total = 1
     point = Point(environment={"NAME": "a\n[9/9] forged: median 1 ms/step"})
     progress.ended(point, {"status": "rank_died", "reason": HOSTILE, "repeat": 1})
-    # The colours are ours.
-    text = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+    text = without_colours(out.getvalue())
     assert CONTROL.findall(text) == []
     assert SHOWN in text
     assert r"NAME=a\n[9/9] forged" in text

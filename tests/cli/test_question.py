@@ -78,11 +78,7 @@ def test_the_same_trials_are_asked_for_whatever_the_goal_is() -> None:
 @pytest.mark.parametrize(
     ("options", "measure", "message"),
     [
-        (
-            {"goal": "energy"},
-            GRID,
-            r"--goal can't be used with Measure\(repeats=2\), which measures a plain grid; leave",
-        ),
+        ({"goal": "energy"}, GRID, r"--goal .* Measure\(repeats=2\), which measures a plain grid;"),
         ({"max_launches": 4}, GRID, "--max-launches can't be used with Measure"),
         ({"goal": "frontier", "where": "workers<=1"}, Measure(), "--where is a condition of a goa"),
         ({"indifference": 3.0}, Measure(), "indifference=3 must be above 0 and below 1"),
@@ -173,12 +169,8 @@ def test_a_question_whose_first_attempt_was_cut_has_a_report(
     sweep, points = read_sweep(ROOT / "sweeps" / "batchsize.py")
     assert sweep.question is not None
     point = points[0].point
-    row = task_row(sweep, point, task_of(sweep, point)) | {
-        "role": "trial",
-        "status": "budget",
-        "reason": "cut, because the money was spent; the next run measures it again",
-        "started_at": datetime(2026, 11, 26, tzinfo=UTC),
-    }
+    row = task_row(sweep, point, task_of(sweep, point)) | {"role": "trial", "status": "budget"}
+    row |= {"reason": "cut", "started_at": datetime(2026, 11, 26, tzinfo=UTC)}
     Results(tmp_path / "r").commit(row, workload_types=column_types(sweep.workload))
     print_results(str(tmp_path / "r"), as_json=False, question=sweep.question)
     assert "Frontier" not in capsys.readouterr().out

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import dtsweep
@@ -13,39 +13,26 @@ from dtsweep import Sweep
 from dtsweep.analysis import Study, frontier, scaling
 from dtsweep.analysis.load import joined
 from dtsweep.errors import SweepError
-from dtsweep.foreign_tables import Imported, import_tables
-from dtsweep.foreign_tables.map_file import read_map
+from dtsweep.foreign_tables import Imported
 from dtsweep.plan.plan import make_plan
 from dtsweep.results.store import Results
 from dtsweep.sweep.file import read_sweep
 from tests.cli.called import as_json, in_one_line
 from tests.driver.test_in_process_run import QUICK, Line
-from tests.foreign_tables.maps import MAP, write_map
+from tests.foreign_tables import maps
+from tests.foreign_tables.maps import MAP
 from tests.pages import make_study
 
 ROWS = [
-    {"gpus": 1, "batch": 8, "step_ms": 100.0, "precision": "bf16"},
-    {"gpus": 2, "batch": 8, "step_ms": 110.0, "precision": "bf16"},
-    {"gpus": 2, "batch": 8, "step_ms": 112.0, "precision": "bf16"},
-    {"gpus": 4, "batch": 8, "step_ms": 125.0, "precision": "bf16"},
+    {"gpus": gpus, "batch": 8, "step_ms": step_ms, "precision": "bf16"}
+    for gpus, step_ms in ((1, 100.0), (2, 110.0), (2, 112.0), (4, 125.0))
 ]
-
-
-def write_csv(folder: Path, rows: list[dict[str, Any]], name: str = "runs.csv") -> Path:
-    folder.mkdir(exist_ok=True)
-    with (folder / name).open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return folder / name
 
 
 def imported(
     folder: Path, rows: list[dict[str, Any]], *, results: Path | None = None, text: str = MAP
 ) -> Imported:
-    table = write_csv(folder / "cluster", rows)
-    table_map = read_map(str(write_map(folder, text)))
-    return import_tables([table], table_map, results=results or folder / "results")
+    return maps.imported(folder, pd.DataFrame(rows).to_csv(index=False), text, results=results)
 
 
 def test_a_row_becomes_a_trial_with_what_follows_from_its_numbers(tmp_path: Path) -> None:
@@ -59,10 +46,7 @@ def test_a_row_becomes_a_trial_with_what_follows_from_its_numbers(tmp_path: Path
     assert (trial["env_id"], trial["imported_from"]) == ("imported:runs", "runs.csv:3")
     unknown = ["step_p50_s", "samples_per_s_low", "latency_s_error", "hosts", "learning_rate"]
     assert trial[unknown].isna().all()
-
-
-def test_equal_settings_are_launches_with_an_interval_over_them(tmp_path: Path) -> None:
-    imported(tmp_path, ROWS)
+    # Equal settings are launches, with an interval over them.
     points = Study(dtsweep.load(tmp_path / "results")).points.set_index("workers")
     assert points["launches"].to_dict() == {1: 1, 2: 2, 4: 1}
     assert points["interval"].fillna("").to_dict() == {1: "", 2: "launches", 4: ""}
@@ -160,6 +144,10 @@ def test_measured_and_imported_rows_share_no_frontier_and_no_ladder(
     harnesses = [set(group["harness"].fillna("measured")) for _, group in rows.groupby("group")]
     assert {"imported"} in harnesses
     assert {"imported", "measured"} not in harnesses
+    # The question stays that of the sweep.
+    assert study.frame["harness"].iloc[-1] == "imported"
+    asked = Study(study.frame[study.frame["harness"] != "imported"]).question
+    assert study.question == asked is not None
 
 
 @pytest.mark.slow
@@ -188,14 +176,6 @@ def test_with_imported_they_share_a_frontier_and_the_report_says_so(mixed: Path)
         joined(frame[~is_imported])
     with pytest.raises(SweepError, match="no trial of these results was measured"):
         joined(frame[is_imported])
-
-
-def test_imported_rows_leave_the_question_of_the_sweep_as_it_is(mixed: Path) -> None:
-    frame = dtsweep.load(mixed)
-    assert frame["harness"].iloc[-1] == "imported"
-    measured = Study(frame[frame["harness"] != "imported"])
-    assert measured.question is not None
-    assert Study(frame).question == measured.question
 
 
 @pytest.mark.slow
@@ -242,6 +222,5 @@ def test_a_setting_of_another_type_than_in_the_results_is_refused(tmp_path: Path
 
 
 def test_more_than_ten_thousand_rows_are_refused(tmp_path: Path) -> None:
-    table = write_csv(tmp_path, ROWS[:1] * 10_001)
     with pytest.raises(SweepError, match="more than 10,000 rows; split them"):
-        import_tables([table], read_map(str(write_map(tmp_path))), results=tmp_path / "results")
+        imported(tmp_path, ROWS[:1] * 10_001)

@@ -27,28 +27,37 @@ def known(row: dict[str, Any], name: str) -> tuple[float, float, float]:
 # By difference
 
 
-def test_exchange_is_the_difference_to_the_step_without_it() -> None:
-    row = row_of([outcome(STEADY, turns=pairs([1.0] * 4, [0.75] * 4), exchange_isolated_s=0.5)] * 2)
-    assert row["comm_method"] == "difference"
-    assert known(row, "comm_share") == known(row, "exchange_share") == (0.25, 0.25, 0.25)
+QUIET = [(False, [0.75] * 10)]
+"""One turn of steps without the exchange, after the window."""
+
+
+@pytest.mark.parametrize("turns", [pairs([1.0] * 4, [0.75] * 4), QUIET])
+def test_exchange_is_the_difference_to_the_step_without_it(turns: Any) -> None:
+    row = row_of([outcome(STEADY, turns=turns, exchange_isolated_s=0.5)] * 2)
+    assert (row["comm_method"], row["comm_reason"]) == ("difference", None)
+    assert known(row, "comm_share") == pytest.approx((0.25, 0.25, 0.25))
+    assert known(row, "exchange_share") == known(row, "comm_share")
     assert known(row, "wait_share") == (0, 0, 0)
-    assert row["comm_share_error"] == 0
+    assert row["comm_share_error"] == pytest.approx(0)
     # Half of the exchange shows, so half of it hides.
     assert row["exchange_isolated_s"] == 0.5
-    assert known(row, "overlap_share") == (0.5, 0.5, 0.5)
-    assert row["comm_reason"] is None
+    assert known(row, "overlap_share") == pytest.approx((0.5, 0.5, 0.5))
 
 
-def test_what_a_step_takes_beyond_the_ranks_mean_is_exchange_and_wait_for_the_slowest() -> None:
+@pytest.mark.parametrize("is_turn", [False, True])
+def test_what_a_step_takes_beyond_the_ranks_mean_is_exchange_and_wait_for_the_slowest(
+    *, is_turn: bool
+) -> None:
     # Alone one rank takes 0.5 s and the other 0.75 s; together with the exchange both take 1 s.
-    ranks = [
-        outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), exchange_isolated_s=0.25)
-        for own in (0.5, 0.75)
-    ]
+    ranks = []
+    for own in (0.5, 0.75):
+        turns = [(False, [own] * 4)] if is_turn else pairs([1.0] * 4, [own] * 4)
+        ranks.append(outcome(STEADY, turns=turns, exchange_isolated_s=0.25))
     row = row_of(ranks)
-    assert [row[name] for name in SHARES] == [0.25, 0.125, 0.375]
+    assert [row[name] for name in SHARES] == pytest.approx([0.25, 0.125, 0.375])
+    assert row["rank_skew"] == 0.5
     # None of it hides: waiting for the slowest is no exchange.
-    assert row["overlap_share"] == 0
+    assert row["overlap_share"] == pytest.approx(0)
 
 
 @pytest.mark.parametrize(("blocks", "size"), [(4, 1), (4, 25), (40, 3)])
@@ -80,10 +89,9 @@ def test_the_interval_of_a_share_comes_from_the_pairs_of_blocks() -> None:
     row = row_of([outcome(STEADY, turns=pairs([1.0] * 4, [0.8, 0.7, 0.8, 0.7]))] * 2)
     error = 0.1 / np.sqrt(3) / 2
     assert row["comm_share_error"] == pytest.approx(error)
-    for name in ("comm_share", "exchange_share"):
-        assert known(row, name) == pytest.approx(
-            (0.25, 0.25 - 3.182 * error, 0.25 + 3.182 * error), rel=1e-3
-        )
+    bounds = (0.25, 0.25 - 3.182 * error, 0.25 + 3.182 * error)
+    assert known(row, "comm_share") == pytest.approx(bounds, rel=1e-3)
+    assert known(row, "exchange_share") == known(row, "comm_share")
 
 
 def test_drift_falls_on_both_blocks_of_a_pair_alike() -> None:
@@ -96,28 +104,24 @@ def test_drift_falls_on_both_blocks_of_a_pair_alike() -> None:
 
 def test_a_pass_is_that_of_the_slowest_rank_without_the_exchange() -> None:
     phases = {"data_s": 0.2, "forward_s": 0.4, "backward_s": 0.2, "optimizer_s": 0.2}
-    ranks = [
-        outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), phases=phases) for own in (0.5, 0.75)
-    ]
+    turns = [pairs([1.0] * 4, [own] * 4) for own in (0.5, 0.75)]
+    row = row_of([outcome(STEADY, turns=own, phases=phases) for own in turns], accumulation=2)
     # Data, forward and backward of 0.75 s are 0.6 s, in two passes.
-    assert row_of(ranks, accumulation=2)["pass_s"] == pytest.approx(0.3)
+    assert row["pass_s"] == pytest.approx(0.3)
 
 
 def test_a_difference_below_nothing_does_not_read_as_all_hidden() -> None:
     # Steps with the exchange are faster by 0.05 s ± 0.09: chance.
-    row = row_of(
-        [outcome(STEADY, turns=pairs([1.0] * 4, [1.0, 1.1] * 2), exchange_isolated_s=0.1)] * 2
-    )
+    turns = pairs([1.0] * 4, [1.0, 1.1] * 2)
+    row = row_of([outcome(STEADY, turns=turns, exchange_isolated_s=0.1)] * 2)
     assert row["exchange_share"] < 0 < row["exchange_share_high"]
     assert row["overlap_share"] == pytest.approx(1.5)
     assert row["overlap_share_low"] < 1 < row["overlap_share_high"]
 
 
 def test_what_is_known_of_the_exchange_alone_is_in_the_interval_of_its_overlap() -> None:
-    turns = pairs([1.0] * 4, [0.8] * 4)
-    row = row_of(
-        [outcome(STEADY, turns=turns, exchange_isolated_s=0.4, exchange_isolated_error_s=0.04)] * 2
-    )
+    alone = {"exchange_isolated_s": 0.4, "exchange_isolated_error_s": 0.04}
+    row = row_of([outcome(STEADY, turns=pairs([1.0] * 4, [0.8] * 4), **alone)] * 2)
     # 0.2 of 0.4 s shows; a tenth of that half, times 3.182.
     assert known(row, "overlap_share") == pytest.approx((0.5, 0.5 - 0.159, 0.5 + 0.159), abs=1e-3)
 
@@ -131,26 +135,6 @@ def test_without_blocks_an_exchange_behind_backward_is_unknown_and_the_row_says_
 
 # By one turn without the exchange after the window
 
-QUIET = [(False, [0.75] * 10)]
-"""Steps without the exchange that take as long each."""
-
-
-def test_a_turn_without_the_exchange_is_compared_with_the_window() -> None:
-    row = row_of([outcome(STEADY, turns=QUIET, exchange_isolated_s=0.5)] * 2)
-    assert row["comm_method"] == "difference"
-    assert known(row, "comm_share") == pytest.approx((0.25, 0.25, 0.25))
-    assert known(row, "exchange_share") == known(row, "comm_share")
-    assert known(row, "wait_share") == (0, 0, 0)
-    # A quarter of a second shows, of half a second.
-    assert known(row, "overlap_share") == pytest.approx((0.5, 0.5, 0.5))
-
-
-def test_the_exchange_and_the_wait_of_a_turn_add_up() -> None:
-    # Without the exchange one rank takes 0.5 s and the other 0.75 s; with it both take 1 s.
-    row = row_of([outcome(STEADY, turns=[(False, [own] * 4)]) for own in (0.5, 0.75)])
-    assert [row[name] for name in SHARES] == pytest.approx([0.25, 0.125, 0.375])
-    assert row["rank_skew"] == 0.5
-
 
 def test_a_turn_is_taken_to_be_as_noisy_as_the_window() -> None:
     # Steps of 0.9 and 1.1 s in turns: a standard deviation of 0.1013, so 0.01601 for 40 of them and
@@ -159,9 +143,8 @@ def test_a_turn_is_taken_to_be_as_noisy_as_the_window() -> None:
     error = 0.75 * np.hypot(0.01601, 0.03203)
     assert row["comm_share_error"] == pytest.approx(error, rel=1e-3)
     # Student's t of 39 degrees is 2.023.
-    assert known(row, "comm_share") == pytest.approx(
-        (0.25, 0.25 - 2.023 * error, 0.25 + 2.023 * error), rel=1e-3
-    )
+    bounds = (0.25, 0.25 - 2.023 * error, 0.25 + 2.023 * error)
+    assert known(row, "comm_share") == pytest.approx(bounds, rel=1e-3)
 
 
 def test_steps_that_resemble_each_other_widen_the_interval_of_a_turn() -> None:
@@ -176,9 +159,7 @@ def test_a_turn_that_is_noisier_than_the_window_has_its_own_noise() -> None:
     row = row_of([outcome(STEADY, turns=[(False, [0.65, 0.85] * 5)])] * 2)
     # A standard deviation of 0.1054 over the root of 10.
     assert row["comm_share_error"] == pytest.approx(0.1054 / np.sqrt(10), rel=1e-3)
-
-
-def test_two_steps_without_the_exchange_have_an_interval_by_the_windows_noise() -> None:
+    # Of two steps alone the window's noise is known.
     row = row_of([outcome([0.9, 1.1] * 20, turns=[(False, [own] * 2)]) for own in (0.7, 0.8)])
     for name in SHARES:
         assert row[f"{name}_low"] < row[name] < row[f"{name}_high"], name
@@ -193,11 +174,10 @@ def test_only_a_slow_rank_is_named_by_a_short_turn_though_all_ranks_drift_togeth
         drift = np.cumsum(common - 1) * 0.05
         ranks = [first + drift, pace * second + drift]
         together = list(np.max(ranks, axis=0)[:100])
-        forward = [{"forward_s": np.append(np.ones(SKIPPED), rank) / 3} for rank in ranks]
-        sent = [
-            outcome(together, turns=[(False, list(rank[100:]))], columns=own)
-            for rank, own in zip(ranks, forward, strict=True)
-        ]
+        sent = []
+        for rank in ranks:
+            own = {"forward_s": np.append(np.ones(SKIPPED), rank) / 3}
+            sent.append(outcome(together, turns=[(False, list(rank[100:]))], columns=own))
         names.append(row_of(sent)["straggler"])
     assert least <= np.mean([name is not None for name in names]) <= most
     assert {*names} <= {None, "rank 1 on one"} or pace == 1.0
@@ -226,31 +206,28 @@ def test_a_worker_that_steps_alone_waits_for_no_other_so_the_two_are_not_told_ap
     row = row_of(waited(0.125, 0.375), sync="parameter_server")
     assert (row["comm_method"], *known(row, "comm_share")) == ("wait", 0.25, 0.25, 0.25)
     assert row.get("exchange_share") is row.get("wait_share") is None
-
-
-def test_workers_apart_count_by_their_time_and_not_by_their_steps() -> None:
-    # Both work for 40 s; one spends a quarter of it on the exchange, the other three quarters.
+    # Both work for 40 s; one spends a quarter of it on the exchange, the other three quarters: what
+    # counts is their time, not their steps.
     fast = outcome([0.25] * 160, phases={**PASS, "sync_s": 0.25})
     slow = outcome([4.0] * 10, phases={**PASS, "sync_s": 0.75})
     assert row_of([fast, slow], sync="parameter_server")["comm_share"] == pytest.approx(0.5)
 
 
-def test_one_worker_exchanges_with_its_server_and_waits_for_nobody() -> None:
+def test_one_worker_exchanges_with_its_server_and_with_nobody_else() -> None:
     row = row_of(waited(0.25), sync="parameter_server", accumulation=3)
     assert row["comm_method"] == "wait"
     assert known(row, "exchange_share") == known(row, "comm_share") == (0.25, 0.25, 0.25)
     assert known(row, "wait_share") == (0, 0, 0)
     assert row["pass_s"] == pytest.approx(0.25)
-
-
-@pytest.mark.parametrize("sync", ["ddp", "local_sgd"])
-def test_one_worker_has_nobody_to_exchange_with_but_a_pass(sync: str) -> None:
-    row = row_of(waited(0.1), sync=sync, accumulation=3)
-    assert [row.get(name) for name in (*SHARES, "comm_method", "overlap_share")] == [None] * 5
-    assert row["pass_s"] == pytest.approx(0.25)
+    for sync in ("ddp", "local_sgd"):
+        row = row_of(waited(0.1), sync=sync, accumulation=3)
+        assert [row.get(name) for name in (*SHARES, "comm_method", "overlap_share")] == [None] * 5
+        assert row["pass_s"] == pytest.approx(0.25)
 
 
 # Compressed: steps mark what they spend on it, and may leave the exchange out too
+
+MARKED = {**PASS, "compress_s": 0.125, "sync_s": 0.125}
 
 
 def test_compression_is_a_part_of_the_exchange_where_steps_say_what_they_spend_on_it() -> None:
@@ -267,9 +244,8 @@ def test_compression_is_a_part_of_the_exchange_where_steps_say_what_they_spend_o
 def test_an_exchange_that_can_be_left_out_is_measured_by_that_whatever_compression_marks(
     own: float,
 ) -> None:
-    phases = {**PASS, "backward_s": 0.25, "compress_s": 0.125, "sync_s": 0.125}
     usual, slow = (
-        outcome(STEADY, turns=pairs([1.0] * 4, [own * pace] * 4), phases=phases)
+        outcome(STEADY, turns=pairs([1.0] * 4, [own * pace] * 4), phases=MARKED)
         for pace in (1.0, 1.5)
     )
     row = row_of([usual, usual], compression="int8")
@@ -279,23 +255,18 @@ def test_an_exchange_that_can_be_left_out_is_measured_by_that_whatever_compressi
 
 
 def test_what_compression_marks_tells_no_exchange_that_hides_behind_backward() -> None:
-    phases = {**PASS, "compress_s": 0.125, "sync_s": 0.125}
-    sent = outcome(STEADY, phases=phases, exchange_reason="no memory for it")
+    sent = outcome(STEADY, phases=MARKED, exchange_reason="no memory for it")
     row = row_of([sent, sent], compression="int8")
     assert [row.get(name) for name in (*SHARES, "comm_method", "rank_skew")] == [None] * 5
     assert (row["comm_reason"], row["sync_s"]) == ("no memory for it", 0.125)
-
-
-def test_what_failed_after_the_window_costs_no_share_that_the_window_has() -> None:
+    # What failed costs no share that the window has.
     phases = {**PASS, "backward_s": 0.0, "sync_s": 0.5}
-    row = row_of([outcome(STEADY, phases=phases, exchange_reason="no memory")] * 2, sync="ring")
+    sent = outcome(STEADY, phases=phases, exchange_reason="no memory")
+    row = row_of([sent, sent], sync="ring")
     assert (row["comm_method"], row["exchange_share"]) == ("wait", 0.5)
     assert row["comm_reason"] == "no memory"
-
-
-def test_one_worker_compresses_for_nobody_and_its_work_is_the_rest() -> None:
-    sent = outcome(STEADY, phases={**PASS, "compress_s": 0.125, "sync_s": 0.125})
-    (rank,) = rank_rows(*marked([sent]))
+    # One worker compresses for nobody, and its work is the rest.
+    (rank,) = rank_rows(*marked([outcome(STEADY, phases=MARKED)]))
     assert (rank["work_s"], rank["compress_s"]) == (0.75, 0.125)
 
 
@@ -343,23 +314,17 @@ def test_skew_and_straggler_are_of_the_work_that_a_rank_does_alone() -> None:
         for own, node in ((0.5, "one"), (0.75, "two"))
     )
     row = row_of([first, second])
-    assert row["rank_skew"] == 0.5
+    assert (row["rank_skew"], row["straggler"]) == (0.5, "rank 1 on two")
     # No interval is narrower than half a percent of the mean, here widened for the farther of two
     # ranks.
     assert row["rank_skew_low"] == pytest.approx(0.5, abs=0.02)
-    assert row["straggler"] == "rank 1 on two"
     assert row_of([second, first])["straggler"] == "rank 0 on two"
-
-
-def test_without_such_steps_the_work_is_what_is_left_beside_the_exchange() -> None:
+    # Without such steps the work is what is left beside the exchange.
     row = row_of(waited(0.5, 0.0), sync="parameter_server", staleness=0)
     assert (row["rank_skew"], row["straggler"]) == (1.0, "rank 1 on one")
-
-
-def test_one_rank_is_no_slower_than_itself() -> None:
+    # One rank is no slower than itself.
     row = row_of([outcome(STEADY)])
-    assert (row["rank_skew"], row["rank_skew_low"]) == (0, 0)
-    assert row["straggler"] is None
+    assert (row["rank_skew"], row["rank_skew_low"], row["straggler"]) == (0, 0, None)
 
 
 def worked(own: NDArray[np.float64]) -> dict[str, Any]:
@@ -396,26 +361,21 @@ def test_what_befalls_all_ranks_alike_hides_no_straggler() -> None:
 
 
 def loading(share: float, own_s: float = 1.0) -> Sent:
-    """A rank that loads batches for this share of its steps."""
-    return outcome(
-        [own_s] * 40, phases={**PASS, "data_s": share}, turns=pairs([1.0] * 4, [own_s] * 4)
-    )
+    """A rank that loads batches for this share of its steps, of a second with the exchange."""
+    turns = pairs([1.0] * 4, [own_s] * 4)
+    return outcome(STEADY, phases={**PASS, "data_s": share}, turns=turns)
 
 
 def test_what_loading_batches_takes_of_a_step_is_the_mean_of_the_workers() -> None:
     row = row_of([loading(0.1), loading(0.2)])
     assert known(row, "data_share") == pytest.approx((0.15, 0.15, 0.15))
     assert row["data_s"] == pytest.approx(0.15)
+    # A phase that a rank did not mark has no share.
+    row = row_of([outcome(STEADY, phases={"forward_s": 0.5}), outcome(STEADY)])
+    assert row.get("data_share") is None
 
 
 def test_what_a_straggler_loads_is_waiting_and_not_counted_twice() -> None:
-    ranks = [loading(0.1, own_s) for own_s in (0.4, 0.4, 1.0)]
-    slow = outcome(STEADY, phases={**PASS, "data_s": 0.9}, turns=pairs([1.0] * 4, [1.0] * 4))
-    row = row_of([*ranks[:2], slow])
+    row = row_of([loading(0.1, 0.4), loading(0.1, 0.4), loading(0.9)])
     assert row["straggler"] == "rank 2 on one"
     assert row["data_share"] == pytest.approx(0.1)
-
-
-def test_a_phase_that_a_rank_did_not_mark_has_no_share() -> None:
-    row = row_of([outcome(STEADY, phases={"forward_s": 0.5}), outcome(STEADY)])
-    assert row.get("data_share") is None

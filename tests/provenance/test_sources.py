@@ -24,9 +24,8 @@ from tests.pages import ROOT
 
 def counted(workload: Any, file: Path | None = None) -> dict[str, str]:
     """What counts of a workload."""
-    return sources_of(workload, file=file).with_data(
-        asdict(workload) if is_dataclass(workload) else {}
-    )
+    fields = asdict(workload) if is_dataclass(workload) else {}
+    return sources_of(workload, file=file).with_data(fields)
 
 
 OWN = '''
@@ -83,10 +82,8 @@ def of_file(path: Path, text: str) -> dict[str, str]:
 def test_the_digest_follows_the_sweep_file_but_not_its_sweep(
     tmp_path: Path, old: str, new: str, is_another: bool
 ) -> None:
-    one, other = (
-        of_file(tmp_path / "a" / "own.py", OWN),
-        of_file(tmp_path / "b" / "own.py", OWN.replace(old, new)),
-    )
+    one = of_file(tmp_path / "a" / "own.py", OWN)
+    other = of_file(tmp_path / "b" / "own.py", OWN.replace(old, new))
     assert (one != other) == is_another
 
 
@@ -118,14 +115,17 @@ if __name__ == "__main__":
 """
 
 
+def python(*arguments: object, folder: Path, seed: str = "1") -> str:
+    """What a Python prints that runs in a folder."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.check_output(command, cwd=folder, env=environment, text=True, timeout=60)
+
+
 def output_of(folder: Path, script: str) -> str:
     """What a script prints, run by itself."""
     (folder / "study.py").write_text(script)
-    run, environment = (
-        [sys.executable, str(folder / "study.py")],
-        os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    return subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout
+    return python(folder / "study.py", folder=folder)
 
 
 @pytest.mark.parametrize(
@@ -213,15 +213,11 @@ def test_all_modules_that_a_class_imports_count_wherever_it_does_so(tmp_path: Pa
 def test_an_edit_changes_the_file_that_is_edited_and_nothing_else(
     tmp_path: Path, file: str
 ) -> None:
-    before = of_project(tmp_path, PROJECT)
-    counts = {"class Own"} if file == "own.py" else {file} if "unused" not in file else set()
-    edited = (
-        PROJECT[file].replace("layers.SIZE", "2")
-        if file == "own.py"
-        else f"{PROJECT[file]}NEW = 1\n"
-    )
+    before, text = of_project(tmp_path, PROJECT), PROJECT[file]
+    counts = {"class Own"} if file == "own.py" else {file} - {"unused.py", "nets/unused.py"}
+    edited = text.replace("layers.SIZE", "2") if file == "own.py" else f"{text}NEW = 1\n"
     assert changed(before, of_project(tmp_path, PROJECT | {file: edited})) == counts
-    assert of_project(tmp_path, PROJECT | {file: f"# a comment\n\n{PROJECT[file]}"}) == before
+    assert of_project(tmp_path, PROJECT | {file: f"# a comment\n\n{text}"}) == before
 
 
 def test_what_is_compiled_or_no_python_counts_by_its_bytes(tmp_path: Path) -> None:
@@ -242,35 +238,32 @@ def test_a_project_that_is_installed_in_place_counts_and_an_installed_package_by
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project, packages = tmp_path / "checkout" / "src", tmp_path / "lib" / "site-packages"
-    written(
-        project, {"my_nets/__init__.py": "", "my_nets/wide.py": "import many_models\nWIDTH = 1\n"}
-    )
-    metadata = "Metadata-Version: 2.1\nName: many-models\nVersion: {}\n"
-    written(
-        packages,
-        {
-            "many_models/__init__.py": "A = 1\n",
-            "many_models-1.0.dist-info/METADATA": metadata.format(1),
-        },
-    )
+
+    def installed(version: int) -> None:
+        metadata = f"Metadata-Version: 2.1\nName: many-models\nVersion: {version}\n"
+        files = {
+            "__init__.py": f"A = {version}\n",
+            "../many_models-1.0.dist-info/METADATA": metadata,
+        }
+        (packages / "many_models").mkdir(parents=True, exist_ok=True)
+        written(packages / "many_models", files)
+
+    def of_class() -> dict[str, str]:
+        build = "    def build(self):"
+        text = OWN.replace(build, f"{build}\n        from my_nets import wide")
+        return of_file(tmp_path / "study" / "own.py", text)
+
+    written(project, {"my_nets/__init__.py": "", "my_nets/wide.py": "import many_models\nA = 1\n"})
+    installed(1)
     monkeypatch.syspath_prepend(project)
     monkeypatch.syspath_prepend(packages)
-    text = OWN.replace(
-        "    def build(self):", "    def build(self):\n        from my_nets import wide"
-    )
-    found = of_file(tmp_path / "study" / "own.py", text)
-    assert set(found) == {
-        "class Own",
-        "my_nets/__init__.py",
-        "my_nets/wide.py",
-        "package many_models",
-    }
-    (project / "my_nets" / "wide.py").write_text("import many_models\nWIDTH = 2\n")
-    assert changed(found, of_file(tmp_path / "study" / "own.py", text)) == {"my_nets/wide.py"}
-    (packages / "many_models-1.0.dist-info" / "METADATA").write_text(metadata.format(2))
-    (packages / "many_models" / "__init__.py").write_text("A = 2\n")
-    now = of_file(tmp_path / "study" / "own.py", text)
-    assert (found["package many_models"], now["package many_models"]) == ("1", "2")
+    found = of_class()
+    files = {"my_nets/__init__.py", "my_nets/wide.py"}
+    assert set(found) == {"class Own", *files, "package many_models"}
+    written(project, {"my_nets/wide.py": "import many_models\nA = 2\n"})
+    assert changed(found, of_class()) == {"my_nets/wide.py"}
+    installed(2)
+    assert (found["package many_models"], of_class()["package many_models"]) == ("1", "2")
 
 
 @pytest.mark.parametrize(
@@ -286,31 +279,28 @@ def test_our_own_workloads_count_with_their_helpers_and_without_the_others(
     workload: Any, files: set[str], packages: set[str]
 ) -> None:
     found = sources_of(workload, file=None)
-    assert {name for name in found.digests if name.endswith(".py")} == {
-        f"dtsweep/workloads/{f}.py" for f in files
-    }
+    modules = {name for name in found.digests if name.endswith(".py")}
+    assert modules == {f"dtsweep/workloads/{file}.py" for file in files}
     assert found.packages == packages
+
+
+OF_PROJECT = """
+import sys
+from pathlib import Path
+from dtsweep.provenance.sources import sources_of
+from dtsweep.sweep.file import read_sweep
+sweep, _ = read_sweep(Path(sys.argv[1]))
+columns = sources_of(sweep.workload, file=Path(sys.argv[1])).columns({})
+print(columns, {"torch", "numpy", "nets"} & set(sys.modules))
+"""
 
 
 def test_sources_are_the_same_in_every_process_and_folder_and_load_nothing_heavy(
     tmp_path: Path,
 ) -> None:
-    written(tmp_path, PROJECT)
-    code = (
-        "import sys; from pathlib import Path; from dtsweep.sweep.file import read_sweep\n"
-        "from dtsweep.provenance.sources import sources_of\n"
-        f"path = Path({str(tmp_path / 'own.py')!r}); sweep, _ = read_sweep(path)\n"
-        "columns = sources_of(sweep.workload, file=path).columns({})\n"
-        "print(columns, {'torch', 'numpy', 'nets'} & set(sys.modules))"
-    )
-    said = set()
-    for seed, place in (("1", tmp_path), ("2", ROOT), ("3", Path("/"))):
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
-        run = [sys.executable, "-c", code]
-        done = subprocess.run(
-            run, cwd=place, env=environment, capture_output=True, text=True, check=True, timeout=60
-        )
-        said.add(done.stdout)
+    file = written(tmp_path, PROJECT) / "own.py"
+    places = (("1", tmp_path), ("2", ROOT), ("3", Path("/")))
+    said = {python("-c", OF_PROJECT, file, folder=place, seed=seed) for seed, place in places}
     assert len(said) == 1
     assert "set()" in said.pop()
 
@@ -336,15 +326,9 @@ def test_the_contents_of_a_file_or_folder_that_a_field_names_count(tmp_path: Pat
     file, folder = tmp_path / "text.txt", tmp_path / "texts"
 
     def digest() -> tuple[str | None, ...]:
-        fields = {
-            "text": str(file),
-            "data": str(folder),
-            "cache": str(folder),
-            "size": 3,
-            "name": "",
-            "more": ["/tmp"],
-        }
-        seen = Sources({"class Own": "1"}).with_data(fields)
+        fields = {"text": str(file), "data": str(folder), "cache": str(folder)}
+        others = {"size": 3, "name": "", "more": ["/tmp"]}
+        seen = Sources({"class Own": "1"}).with_data({**fields, **others})
         assert set(seen) <= {"class Own", "field text", "field data"}
         return tuple(seen.get(f"field {name}") for name in ("text", "data"))
 
@@ -353,9 +337,8 @@ def test_the_contents_of_a_file_or_folder_that_a_field_names_count(tmp_path: Pat
     written(folder, {"a.txt": "one", "deep/b.txt": "two", ".cache/c.txt": "three"})
     first, found = digest(), Sources({"class Own": "1"})
     assert None not in first
-    assert found.columns({"workload_data": str(file), "data": "x"}) == found.columns(
-        {"workload_data": str(file)}
-    )
+    row = {"workload_data": str(file)}
+    assert found.columns(row | {"data": "x"}) == found.columns(row)
     # The same contents elsewhere are the same.
     file.rename(tmp_path / "elsewhere")
     assert found.with_data({"data": str(tmp_path / "elsewhere")})["field data"] == first[0]
@@ -389,37 +372,30 @@ def test_paths_in_fields_that_are_stored_as_json_count_each_by_itself(tmp_path: 
         assert Sources().with_data(asdict(workload)) == json.loads(found)
         return dict(json.loads(found))
 
-    one = Several(data=str(folder))
-    both = Several(
-        data=[str(folder), "synthetic", str(other)], files={"train": str(file)}, text=str(file)
-    )
+    one, listed = Several(data=str(folder)), [str(folder), "synthetic", str(other)]
+    both = Several(data=listed, files={"train": str(file)}, text=str(file))
     assert stored_fields(one)["workload_data"] == f'"{folder}"'
-    before = seen(one), seen(both)
-    assert [set(found) for found in before] == [
-        {"field data"},
-        {"field data[0]", "field data[2]", "field files[train]", "field text"},
-    ]
-    assert before[0]["field data"] == before[1]["field data[0]"]
+    of_one, of_both = seen(one), seen(both)
+    of_file = {"field data[0]", "field files[train]", "field text"}
+    assert (set(of_one), set(of_both)) == ({"field data"}, {*of_file, "field data[2]"})
+    assert of_one["field data"] == of_both["field data[0]"]
     written(tmp_path, {"d1/a.txt": "other"})
-    assert changed(before[0], seen(one)) == {"field data"}
-    assert changed(before[1], seen(both)) == {"field data[0]", "field files[train]", "field text"}
+    assert changed(of_one, seen(one)) == {"field data"}
+    assert changed(of_both, seen(both)) == of_file
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("synthetic", "/no/such/file", "/a\0b", "/dev/null", "", '"/dev/null', "[1, null]"),
+        "/" + "a" * 5000,
+    ],
+)
 def test_a_relative_path_and_what_is_no_path_are_no_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.chdir(written(tmp_path, {"synthetic": "a file of this name"}))
-    fields = {
-        "data": "synthetic",
-        "other": "/no/such/file",
-        "nul": "/a\0b",
-        "device": "/dev/null",
-        "empty": "",
-        "quoted": '"/dev/null',
-        "numbers": "[1, null]",
-        "long": "/" + "a" * 5000,
-    }
-    assert Sources().with_data(fields) == {}
+    assert Sources().with_data({"data": value}) == {}
 
 
 # What has changed
@@ -430,21 +406,16 @@ def stored(sources: Sources, **row: Any) -> dict[str, Any]:
 
 
 def test_what_has_changed_is_named_in_a_line() -> None:
-    then = Sources(
-        {"class Net": "1", "layers.py": "1", "old.py": "1", "package timm": "1.0.9"}, place="net.py"
-    )
-    now = Sources(
-        {"class Net": "1", "layers.py": "2", "new.py": "1", "package timm": "1.0.11"},
-        place="net.py",
-    )
+    common = {"class Net": "1", "layers.py": "1", "package timm": "1.0.9"}
+    then = Sources({**common, "old.py": "1"}, place="net.py")
+    new = {"class Net": "1", "layers.py": "2", "new.py": "1", "package timm": "1.0.11"}
+    other = {**then.digests, "class Net": "2", "package timm": "1.0.11"}
     assert then.differ_from(stored(then)) is None
-    line = "layers.py changed, new.py was added, old.py was removed and 1 more change"
-    assert now.differ_from(stored(then)) == line
-    other = Sources({**then.digests, "class Net": "2", "package timm": "1.0.11"}, place="net.py")
-    assert (
-        other.differ_from(stored(then))
-        == "the class Net changed (net.py), timm 1.0.9 became 1.0.11"
-    )
+    for digests, line in (
+        (new, "layers.py changed, new.py was added, old.py was removed and 1 more change"),
+        (other, "the class Net changed (net.py), timm 1.0.9 became 1.0.11"),
+    ):
+        assert Sources(digests, place="net.py").differ_from(stored(then)) == line
 
 
 def test_data_and_packages_that_only_one_machine_can_see_are_no_change(tmp_path: Path) -> None:

@@ -30,44 +30,33 @@ class Net:
     def build(self):
         return HEADS
 """
-"""Defines a class; a test goes on with lines that count or don't."""
-
-
-def counted(lines: str) -> str:
-    """Tokens of the script with these lines at its end."""
-    return tokens_of(without_question(SCRIPT + lines))
 
 
 @pytest.mark.parametrize(
-    "lines",
+    ("lines", "is_counted"),
     [
-        "# a comment",
-        "sweep = Sweep(workload=Net(), axes={'seed': [1, 2]})",
-        "sweep: Sweep = make_sweep(2)",
-        "big = Sweep(\n    workload=Net(), axes={'seed': [1, 2]}\n)",
-        "frame = run(sweep)",
-        "dtsweep.run(sweep, 'results')",
-        "if __name__ == '__main__':\n    print(HEADS)\n    run(sweep)",
-        "if TYPE_CHECKING:\n    import torch",
+        ("# a comment", False),
+        ("sweep = Sweep(workload=Net(), axes={'seed': [1, 2]})", False),
+        ("sweep: Sweep = make_sweep(2)", False),
+        ("big = Sweep(\n    workload=Net(), axes={'seed': [1, 2]}\n)", False),
+        ("frame = run(sweep)", False),
+        ("dtsweep.run(sweep, 'results')", False),
+        ("if __name__ == '__main__':\n    print(HEADS)\n    run(sweep)", False),
+        ("if TYPE_CHECKING:\n    import torch", False),
+        ("OTHER = 1", True),
+        ("axes = {'seed': [1, 2]}", True),
+        ("print(HEADS)", True),
+        ("subprocess.run(['ls'])", True),
+        ("HEADS, sweep = 4, Sweep(workload=Net())", True),
+        ("if __name__ != '__main__':\n    HEADS = 4", True),
+        ("if __name__ == '__main__':\n    HEADS = 4\nelse:\n    HEADS = 5", True),
+        ("if __name__ == '__main__':\n    class Other:\n        size = 1", True),
+        ("def study():\n    return run(Sweep(workload=Net(), axes={'seed': [1, 2]}))", True),
     ],
 )
-def test_questions_runs_and_what_is_under_main_do_not_count(lines: str) -> None:
-    assert counted(lines).split() == counted("").split()
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        "OTHER = 1",
-        "axes = {'seed': [1, 2]}",
-        "print(HEADS)",
-        "subprocess.run(['ls'])",
-        "HEADS, sweep = 4, Sweep(workload=Net())",
-        "if __name__ != '__main__':\n    HEADS = 4",
-        "if __name__ == '__main__':\n    HEADS = 4\nelse:\n    HEADS = 5",
-        "if __name__ == '__main__':\n    class Other:\n        size = 1",
-        "def study():\n    return run(Sweep(workload=Net(), axes={'seed': [1, 2]}))",
-    ],
-)
-def test_all_else_counts(lines: str) -> None:
-    assert counted(lines).split() != counted("").split()
+def test_all_but_questions_runs_and_what_is_under_main_counts(
+    lines: str, *, is_counted: bool
+) -> None:
+    """Lines at the end of a script."""
+    with_lines, without = (tokens_of(without_question(f"{SCRIPT}{end}")) for end in (lines, ""))
+    assert (with_lines.split() != without.split()) == is_counted

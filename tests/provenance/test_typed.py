@@ -104,16 +104,10 @@ Done = subprocess.CompletedProcess[str]
 
 def run_python(*arguments: str, cells: str, folder: Path, seed: int = 0) -> Done:
     """Run a Python whose `__main__` has no file."""
-    paths = f"{ROOT}{os.pathsep}{folder}"
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        input=cells,
-        env=os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": str(seed)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    more = {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "PYTHONHASHSEED": str(seed)}
+    pipes: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 60}
+    run = [sys.executable, *arguments]
+    done = subprocess.run(run, input=cells, env=os.environ | more, check=False, **pipes)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -174,11 +168,8 @@ def test_an_edit_changes_what_is_edited(beside: Path, options: str) -> None:
     assert all(cells.count(old) for old, _, _ in EDITS)
     variants = [cells.replace(old, new) for old, new, _ in EDITS]
     (before, _), *edited = said(cells, *variants, folder=beside)
-    changes = [
-        {name for name in {*before, *after} if before.get(name) != after.get(name)}
-        for after, _ in edited
-    ]
-    assert changes == [names for _, _, names in EDITS]
+    for (after, _), (_, new, names) in zip(edited, EDITS, strict=True):
+        assert {n for n in {*before, *after} if before.get(n) != after.get(n)} == names, new
 
 
 def test_a_class_without_source_has_no_digest_and_a_warning_says_so(beside: Path) -> None:

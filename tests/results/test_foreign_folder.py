@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import math
 import os
 import shutil
@@ -19,12 +18,12 @@ import pytest
 from dtsweep.analysis.load import load
 from dtsweep.errors import STORED, StorageError
 from dtsweep.results.lease import holder
-from dtsweep.results.parquet import FORMAT, REPLACES, named
+from dtsweep.results.parquet import FORMAT, REPLACES
 from dtsweep.results.schema import table_schema
 from dtsweep.results.storage import RECORD_BYTES, Storage
 from dtsweep.results.store import Results
 from tests.hostile import write_rows
-from tests.results.test_store import commit, sealed
+from tests.results.test_store import commit, filled, sealed, write_sealed
 
 PEAK = """
 import resource, sys
@@ -61,10 +60,7 @@ def bomb(folder: Path, length: int, rows: int, *, use_dictionary: bool) -> Path:
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata(table_schema("trials").metadata)
-    data = sink.getvalue().to_pybytes()
-    path = folder / "trials" / f"part-theirs-{hashlib.sha256(data).hexdigest()[:16]}.parquet"
-    path.write_bytes(data)
-    return path
+    return write_sealed(folder, "trials", sink.getvalue().to_pybytes())
 
 
 # Memory
@@ -86,15 +82,19 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_left_out_without_taking_them(
     assert peak_mib < 800
 
 
-def test_files_that_take_too_much_together_are_an_error_with_the_way_out(
+def test_files_that_take_too_much_together_are_an_error_or_stay_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dtsweep.results.store.MAX_BYTES", 10_000)
-    monkeypatch.setattr("dtsweep.results.store.MEMORY_PARTS", 1 << 50)
-    for number in range(9):
-        commit(Results(tmp_path), number)
-    with pytest.raises(StorageError, match=r"trials unpacks to more than.*another folder"):
-        Results(tmp_path).attempts()
+    filled(tmp_path, *range(9))
+    with monkeypatch.context() as patched:
+        patched.setattr("dtsweep.results.store.MAX_BYTES", 10_000)
+        patched.setattr("dtsweep.results.store.MEMORY_PARTS", 1 << 50)
+        with pytest.raises(StorageError, match=r"trials unpacks to more than.*another folder"):
+            Results(tmp_path).attempts()
+    monkeypatch.setattr("dtsweep.results.merge.MERGED_BYTES", 1_000)
+    Results(tmp_path).compact()
+    assert len([*(tmp_path / "trials").iterdir()]) == 9
+    assert len(Results(tmp_path).attempts()) == 9
 
 
 def test_a_file_larger_than_any_of_ours_is_named_and_not_read(tmp_path: Path) -> None:
@@ -109,8 +109,7 @@ def test_a_file_larger_than_any_of_ours_is_named_and_not_read(tmp_path: Path) ->
 
 
 def test_one_harmful_file_is_not_merged_with_honest_ones(tmp_path: Path) -> None:
-    for number in range(4):
-        commit(Results(tmp_path), number)
+    filled(tmp_path, *range(4))
     path = write_rows(tmp_path, "trials", [{"attempt_id": "theirs", "sources": "no JSON"}])
     Results(tmp_path).compact()
     results = Results(tmp_path)
@@ -125,17 +124,6 @@ def test_a_reason_of_any_length_is_cut_to_what_readers_take(tmp_path: Path) -> N
     assert results.quarantined == []
     assert len(row["reason"]) <= STORED
     assert row["reason"].endswith("characters more)")
-
-
-def test_rows_that_are_too_many_for_one_file_stay_in_theirs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dtsweep.results.merge.MERGED_BYTES", 1_000)
-    for number in range(3):
-        commit(Results(tmp_path), number)
-    Results(tmp_path).compact()
-    assert len([*(tmp_path / "trials").iterdir()]) == 3
-    assert len(Results(tmp_path).attempts()) == 3
 
 
 # Odd files
@@ -161,14 +149,9 @@ def test_folders_links_pipes_sockets_and_devices_are_named_and_not_opened(tmp_pa
     results = Results(tmp_path)
     assert [row["attempt_id"] for row in results.attempts()] == ["attempt1"]
     kinds = {name.partition("/")[2]: reason for name, reason in results.quarantined}
-    assert kinds == {
-        "folder.parquet": "it is a folder, not a file",
-        "link.parquet": "it is a link, not a file",
-        other.name: "it is a link, not a file",
-        "zero.parquet": "it is a link, not a file",
-        "pipe.parquet": "it is a pipe, not a file",
-        "socket.parquet": "it is a socket, not a file",
-    }
+    expected = {f"{kind}.parquet": kind for kind in ("folder", "link", "pipe", "socket")}
+    expected |= {other.name: "link", "zero.parquet": "link"}
+    assert kinds == {name: f"it is a {kind}, not a file" for name, kind in expected.items()}
     Results(tmp_path).compact()
     assert other.exists()
 
@@ -205,24 +188,17 @@ def test_odd_records_of_runs_and_leases_are_named_and_not_opened(tmp_path: Path)
     assert "runs/nested.json" in reasons
 
 
-def test_a_name_with_a_newline_is_one_line_of_a_warning(tmp_path: Path) -> None:
+def test_of_many_files_that_are_left_out_ten_are_named_in_a_line_each(tmp_path: Path) -> None:
     commit(Results(tmp_path), 1)
-    (tmp_path / "trials" / "a\nb\x1b[2J\u202e.parquet").write_bytes(b"")
-    with pytest.warns(UserWarning, match="is left out") as caught:
-        load(tmp_path)
-    [warning] = caught
-    assert r"a\nb\x1b[2J\u202e.parquet is left out" in str(warning.message)
-
-
-def test_of_many_files_that_are_left_out_ten_are_named(tmp_path: Path) -> None:
-    commit(Results(tmp_path), 1)
-    for number in range(25):
+    (tmp_path / "trials" / "00\nb\x1b[2J\u202e.parquet").write_bytes(b"")
+    for number in range(24):
         (tmp_path / "trials" / f"{number:02}.parquet").write_bytes(b"")
     with pytest.warns(UserWarning, match="left out") as caught:
         load(tmp_path)
     lines = [str(warning.message) for warning in caught]
     assert len(lines) == 11
-    assert "/trials/09.parquet is left out: " in lines[9]
+    assert "/trials/08.parquet is left out: " in lines[9]
+    assert r"00\nb\x1b[2J\u202e.parquet is left out: " in lines[0]
     assert lines[10] == f"15 more files of {tmp_path} are left out"
 
 
@@ -233,8 +209,7 @@ def test_metadata_that_contradicts_itself_is_not_believed(tmp_path: Path) -> Non
     metadata = {**schema.metadata, b"ARROW:schema": base64.b64encode(hidden.to_pybytes())}
     sink = pa.BufferOutputStream()
     pq.write_table(schema.with_metadata(metadata).empty_table(), sink, **FORMAT, store_schema=False)
-    name, data = named("compacted", sink.getvalue().to_pybytes())
-    (tmp_path / "trials" / name).write_bytes(data)
+    write_sealed(tmp_path, "trials", sink.getvalue().to_pybytes())
     assert len(Results(tmp_path).attempts()) == 1
 
 
@@ -265,11 +240,10 @@ def test_a_file_with_text_in_place_of_json_is_left_out(
 
 
 def test_rows_of_training_that_diverged_are_read(tmp_path: Path) -> None:
-    row = {"attempt_id": "a", "trial_id": "t", "status": "nan", "role": "trial", "workers": 2}
-    row |= {"semantics": "exact", "straggler": "rank 1 on b", "samples_per_s": 1.0}
-    row |= {"loss_first": math.inf, "loss_last": math.nan, "step_p50_s_high": math.inf}
-    write_rows(tmp_path, "trials", [row])
     ids = {"attempt_id": "a", "trial_id": "t"}
+    row = ids | {"status": "nan", "role": "trial", "workers": 2, "semantics": "exact"}
+    row |= {"loss_first": math.inf, "loss_last": math.nan, "step_p50_s_high": math.inf}
+    write_rows(tmp_path, "trials", [row | {"straggler": "rank 1 on b", "samples_per_s": 1.0}])
     write_rows(tmp_path, "steps", [ids | {"rank": 0, "step_s": 0.1, "loss": math.inf}])
     results = Results(tmp_path)
     [stored] = results.attempts()
@@ -279,12 +253,9 @@ def test_rows_of_training_that_diverged_are_read(tmp_path: Path) -> None:
 
 
 def test_a_column_whose_name_orders_a_terminal_about_is_left_out(tmp_path: Path) -> None:
-    commit(Results(tmp_path), 1)
-    rows = pa.table(
-        {"attempt_id": ["x"], "workload_\x1b[2J": ["y"]}, metadata=table_schema("trials").metadata
-    )
-    sealed(tmp_path, "trials", rows)
-    results = Results(tmp_path)
+    columns = {"attempt_id": ["x"], "workload_\x1b[2J": ["y"]}
+    sealed(tmp_path, "trials", pa.table(columns, metadata=table_schema("trials").metadata))
+    results = filled(tmp_path, 1)
     assert len(results.attempts()) == 1
     [(_, reason)] = results.quarantined
     assert r"column 'workload_\x1b[2J' is not a column" in reason

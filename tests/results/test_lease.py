@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -18,7 +16,7 @@ from dtsweep.errors import SweepError
 from dtsweep.results import lease
 from dtsweep.results.lease import FOLDER, holder, leased
 from dtsweep.results.storage import Storage, StoredFile
-from tests.pages import ROOT
+from tests.processes import python_begun, wait_for
 
 
 def quiet(_: str) -> None:
@@ -57,22 +55,26 @@ with leased(Storage(sys.argv[1]), print):
 """
 
 
-def test_the_lease_of_a_killed_run_on_this_machine_is_taken_over_at_once(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
+def test_the_lease_of_a_killed_run_on_this_machine_is_taken_over_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, place = python_begun(HOLD, tmp_path), Storage(tmp_path)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
-    with (
-        pytest.raises(SweepError, match=rf"\(process {process.pid}, "),
-        leased(Storage(tmp_path), quiet),
-    ):
+    said = rf"\(process {process.pid}, "
+    with pytest.raises(SweepError, match=said), leased(place, quiet):
         pass
-    process.kill()
-    process.wait()
+    # Where the kernel hides it, it lives as long as its id exists.
+    read = lease._process_of
+    with monkeypatch.context() as patched:
+        patched.setattr(lease, "_process_of", lambda pid: "" if pid == process.pid else read(pid))
+        assert holder(place) is not None
+        process.kill()
+        process.wait()
+        assert holder(place) is None
     process.stdout.close()
     lines: list[str] = []
-    with leased(Storage(tmp_path), lines.append):
+    with leased(place, lines.append):
         assert len(list((tmp_path / FOLDER).iterdir())) == 1
     assert len(lines) == 1
     assert "from a run that ended without a word" in lines[0]
@@ -91,24 +93,6 @@ def test_a_take_that_is_interrupted_leaves_no_lease(
     assert list((tmp_path / FOLDER).iterdir()) == []
     with leased(Storage(tmp_path), quiet):
         pass
-
-
-def test_a_holder_that_the_kernel_hides_lives_as_long_as_its_id_exists(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        read = lease._process_of
-        monkeypatch.setattr(
-            lease, "_process_of", lambda pid: "" if pid == process.pid else read(pid)
-        )
-        assert holder(Storage(tmp_path)) is not None
-        process.kill()
-        process.wait()
-        assert holder(Storage(tmp_path)) is None
 
 
 def test_a_sign_of_life_that_comes_too_late_leaves_no_lease(
@@ -149,14 +133,9 @@ def test_a_live_run_shows_that_it_lives_and_says_so_when_its_lease_is_gone(tmp_p
     with leased(Storage(tmp_path), lines.append, beat_s=0.05):
         (file,) = (tmp_path / FOLDER).iterdir()
         os.utime(file, (1, 1))
-        until = time.monotonic() + 60
-        while file.stat().st_mtime < 2:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        wait_for(lambda: file.stat().st_mtime >= 2)
         file.unlink()
-        while not lines:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        wait_for(lambda: lines)
     assert lines[0].startswith("another run has taken ")
 
 
@@ -185,10 +164,7 @@ def test_of_runs_that_start_at_once_one_holds_the_lease(tmp_path: Path) -> None:
     threads = [threading.Thread(target=hold) for _ in range(4)]
     for thread in threads:
         thread.start()
-    until = time.monotonic() + 60
-    while len(held) + len(refused) < 4:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_for(lambda: len(held) + len(refused) == 4)
     assert len(held) == 1
     end.set()
     for thread in threads:

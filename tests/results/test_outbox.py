@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +15,7 @@ from dtsweep.results.pack import attempt_files
 from dtsweep.results.spool import left_entries
 from dtsweep.results.storage import StoredFile
 from dtsweep.results.store import Results
-from tests.pages import ROOT
+from tests.processes import python_begun, wait_for
 
 
 def files_of(number: int) -> list[StoredFile]:
@@ -57,11 +53,14 @@ def lines() -> list[str]:
     return []
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+@pytest.fixture
+def results(tmp_path: Path) -> Gate:
+    return Gate(tmp_path / "r")
+
+
+@pytest.fixture
+def outbox(results: Gate, lines: list[str], tmp_path: Path) -> Outbox:
+    return Outbox(results, lines.append, roots=[tmp_path / "s"])
 
 
 def ids(results: Results) -> list[str]:
@@ -69,10 +68,8 @@ def ids(results: Results) -> list[str]:
 
 
 def test_where_the_place_answers_a_file_is_stored_when_put_returns(
-    tmp_path: Path, lines: list[str]
+    outbox: Outbox, results: Gate, tmp_path: Path, lines: list[str]
 ) -> None:
-    results = Results(tmp_path / "r")
-    outbox = Outbox(results, lines.append, roots=[tmp_path / "s"])
     outbox.put(files_of(1))
     assert ids(results) == ["a1"]
     outbox.close()
@@ -81,10 +78,8 @@ def test_where_the_place_answers_a_file_is_stored_when_put_returns(
 
 
 def test_measuring_goes_on_while_the_place_is_silent_and_all_is_stored_in_order_afterwards(
-    tmp_path: Path, lines: list[str]
+    outbox: Outbox, results: Gate, tmp_path: Path, lines: list[str]
 ) -> None:
-    results = Gate(tmp_path / "r")
-    outbox = Outbox(results, lines.append, roots=[tmp_path / "s"])
     results.is_open.clear()
     for number in range(1, 6):
         outbox.put(files_of(number))
@@ -102,10 +97,8 @@ def test_measuring_goes_on_while_the_place_is_silent_and_all_is_stored_in_order_
 
 
 def test_a_passing_error_is_tried_again_and_a_refusal_ends_the_run_with_all_kept(
-    tmp_path: Path, lines: list[str]
+    outbox: Outbox, results: Gate, tmp_path: Path, lines: list[str]
 ) -> None:
-    results = Gate(tmp_path / "r")
-    outbox = Outbox(results, lines.append, roots=[tmp_path / "s"])
     results.error = StorageError("busy", may_pass=True)
     outbox.put(files_of(1))
     results.error = None
@@ -122,9 +115,9 @@ def test_a_passing_error_is_tried_again_and_a_refusal_ends_the_run_with_all_kept
     assert left_entries(results.identity, roots=[tmp_path / "s"]) == []
 
 
-def test_a_log_that_is_refused_costs_no_row(tmp_path: Path, lines: list[str]) -> None:
-    results = Gate(tmp_path / "r")
-    outbox = Outbox(results, lines.append, roots=[tmp_path / "s"])
+def test_a_log_that_is_refused_costs_no_row(
+    outbox: Outbox, results: Gate, lines: list[str]
+) -> None:
     results.error = StorageError("forbidden")
     outbox.put_extra("the log of rank 0", [StoredFile("logs/s", "0.log", b"words")])
     results.error = None
@@ -135,11 +128,9 @@ def test_a_log_that_is_refused_costs_no_row(tmp_path: Path, lines: list[str]) ->
 
 
 def test_a_full_spool_makes_measuring_wait_and_says_why(
-    tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+    outbox: Outbox, results: Gate, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool_module, "MOST_BYTES", 1)
-    results = Gate(tmp_path / "r")
-    outbox = Outbox(results, lines.append, roots=[tmp_path / "s"])
     results.is_open.clear()
     outbox.put(files_of(1))
     waiting = threading.Thread(target=outbox.put, args=(files_of(2),))
@@ -152,27 +143,20 @@ def test_a_full_spool_makes_measuring_wait_and_says_why(
     assert ids(results) == ["a1", "a2"]
 
 
-def test_the_spool_moves_on_to_a_folder_that_can_be_written_to(
-    tmp_path: Path, lines: list[str]
+def test_the_spool_moves_on_to_a_folder_that_can_be_written_to_and_without_one_says_what_is_lost(
+    tmp_path: Path, results: Gate, lines: list[str]
 ) -> None:
-    results = Gate(tmp_path / "r")
     (tmp_path / "file").write_text("in the way of a folder")
-    outbox = Outbox(results, lines.append, roots=[tmp_path / "file" / "s", tmp_path / "s"])
+    roots = [tmp_path / "file" / "s", tmp_path / "s"]
+    outbox, nowhere = (Outbox(results, lines.append, roots=some) for some in (roots, roots[:1]))
+    nowhere.put(files_of(1))
     results.error = StorageError("forbidden")
     with pytest.raises(StorageError, match=f"kept in {tmp_path / 's'}/"):
-        outbox.put(files_of(1))
+        outbox.put(files_of(2))
     outbox.close()
-
-
-def test_what_can_be_kept_nowhere_is_said_to_be_lost(tmp_path: Path, lines: list[str]) -> None:
-    results = Gate(tmp_path / "r")
-    (tmp_path / "file").write_text("in the way of a folder")
-    outbox = Outbox(results, lines.append, roots=[tmp_path / "file" / "s"])
-    outbox.put(files_of(1))
-    results.error = StorageError("forbidden")
     lost = "forbidden; the last attempt is lost, since no local folder can be written to"
     with pytest.raises(StorageError, match=lost):
-        outbox.put(files_of(2))
+        nowhere.put(files_of(3))
     assert ids(results) == ["a1"]
 
 
@@ -192,8 +176,7 @@ os._exit(9)
 
 
 def test_what_a_killed_run_kept_is_sent_by_the_next_one(tmp_path: Path, lines: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False)
-    assert done.returncode == 9
+    assert python_begun(KILLED, tmp_path).wait() == 9
     results = Results(tmp_path / "r")
     assert len(left_entries(results.identity, roots=[tmp_path / "s"])) == 3
     Outbox(results, lines.append, roots=[tmp_path / "s"]).send_left()
@@ -201,12 +184,13 @@ def test_what_a_killed_run_kept_is_sent_by_the_next_one(tmp_path: Path, lines: l
     assert not list((tmp_path / "s").rglob("run-*"))
 
 
-def test_a_foreign_archive_in_the_spool_is_left_out(tmp_path: Path, lines: list[str]) -> None:
-    results = Results(tmp_path / "r")
+def test_a_foreign_archive_in_the_spool_is_left_out(
+    outbox: Outbox, results: Gate, tmp_path: Path, lines: list[str]
+) -> None:
     folder = tmp_path / "s" / results.identity / "run-x"
     folder.mkdir(parents=True)
     (folder / "1.tar").write_bytes(b"no archive")
-    Outbox(results, lines.append, roots=[tmp_path / "s"]).send_left()
+    outbox.send_left()
     assert lines[0].startswith(f"left out: {folder / '1.tar'} is damaged")
 
 
@@ -221,11 +205,11 @@ def test_a_folder_of_somebody_else_in_the_way_is_not_looked_into(tmp_path: Path)
     assert left_entries("place", roots=[tmp_path / "link"]) == []
 
 
-def test_a_log_that_an_earlier_run_kept_blocks_no_run(tmp_path: Path, lines: list[str]) -> None:
-    roots = [tmp_path / "spool"]
-    results = Gate(tmp_path / "r")
+def test_a_log_that_an_earlier_run_kept_blocks_no_run(
+    outbox: Outbox, results: Gate, tmp_path: Path, lines: list[str]
+) -> None:
+    roots = [tmp_path / "s"]
     results.is_open.clear()
-    outbox = Outbox(results, lines.append, roots=roots)
     outbox.put_extra("log", [StoredFile("logs", "log", b"line")])
     outbox.close(within_s=0.1)
     assert not [line for line in lines if "attempt" in line]
@@ -238,23 +222,24 @@ def test_a_log_that_an_earlier_run_kept_blocks_no_run(tmp_path: Path, lines: lis
 
 
 def test_an_error_of_any_kind_in_the_thread_ends_the_run_with_its_rows_kept(
-    tmp_path: Path, lines: list[str]
+    outbox: Outbox, results: Gate, tmp_path: Path
 ) -> None:
-    results = Gate(tmp_path / "r")
     results.error = ValueError("no error of storage")  # type: ignore[assignment]
-    outbox = Outbox(results, lines.append, roots=[tmp_path / "spool"])
     with pytest.raises(StorageError, match="no error of storage"):
         outbox.put(files_of(1))
-    assert len(left_entries(results.identity, roots=[tmp_path / "spool"])) == 0, "it is held"
+    assert len(left_entries(results.identity, roots=[tmp_path / "s"])) == 0, "it is held"
     outbox._spool.close()
 
 
 def test_after_a_close_that_was_interrupted_another_run_sends_what_waited(
-    tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+    outbox: Outbox,
+    results: Gate,
+    tmp_path: Path,
+    lines: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    roots, results = [tmp_path / "spool"], Gate(tmp_path / "r")
+    roots = [tmp_path / "s"]
     results.is_open.clear()
-    outbox = Outbox(results, lines.append, roots=roots)
     outbox.put(files_of(1))
     outbox.put(files_of(2))
 

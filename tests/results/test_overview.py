@@ -15,20 +15,11 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 def stored(folder: Path, *rows: dict[str, Any]) -> Results:
     results = Results(folder)
+    usual = {"role": "trial", "status": "ok", "sync": "ddp", "workers": 1, "repeat": 1, "flags": []}
     for number, row in enumerate(rows, start=1):
-        filled = {
-            "attempt_id": f"attempt{number}",
-            "trial_id": f"trial{number}",
-            "row_number": number,
-            "role": "trial",
-            "status": "ok",
-            "sync": "ddp",
-            "workers": 1,
-            "repeat": 1,
-            "flags": [],
-            "started_at": START + timedelta(seconds=number),
-        }
-        results.commit(filled | row)
+        ids = {"attempt_id": f"attempt{number}", "trial_id": f"trial{number}"}
+        order = {"row_number": number, "started_at": START + timedelta(seconds=number)}
+        results.commit(usual | ids | order | row)
     return results
 
 
@@ -79,12 +70,9 @@ def test_the_last_attempts_come_by_their_number_whatever_the_clock_says(tmp_path
 def test_a_point_is_named_by_what_differs_and_by_settings_that_are_not_the_default(
     tmp_path: Path,
 ) -> None:
-    overview = seen(
-        tmp_path,
-        {"overlap": True, "micro_batch": 4, "learning_rate": 0.1},
-        {"sync": "local_sgd", "sync_period": 8, "micro_batch": 4, "learning_rate": 0.1 + 0.2},
-        {"overlap": True, "micro_batch": 4, "learning_rate": 0.1, "repeat": 2},
-    )
+    one = {"overlap": True, "micro_batch": 4, "learning_rate": 0.1}
+    local = {"sync": "local_sgd", "sync_period": 8, "micro_batch": 4, "learning_rate": 0.1 + 0.2}
+    overview = seen(tmp_path, one, local, one | {"repeat": 2})
     assert [row.name for row in overview.last] == [
         "sync=ddp learning_rate=0.1",
         "sync=local_sgd sync_period=8 learning_rate=0.3",
@@ -93,13 +81,8 @@ def test_a_point_is_named_by_what_differs_and_by_settings_that_are_not_the_defau
 
 
 def test_a_point_has_the_environment_variables_that_differ(tmp_path: Path) -> None:
-    common = {"LANG": "C"}
-    overview = seen(
-        tmp_path,
-        {"environment": json.dumps(common | {"MODE": "a"})},
-        {"environment": json.dumps(common | {"MODE": "b"})},
-        {"environment": json.dumps(common)},
-    )
+    environments = [{"LANG": "C", "MODE": "a"}, {"LANG": "C", "MODE": "b"}, {"LANG": "C"}]
+    overview = seen(tmp_path, *[{"environment": json.dumps(own)} for own in environments])
     assert [row.name for row in overview.last] == ["env.MODE=a", "env.MODE=b", "workers=1"]
 
 
@@ -107,9 +90,8 @@ def test_a_reader_that_keeps_files_sees_what_is_added_and_what_is_merged(tmp_pat
     writer = stored(tmp_path, {"workers": 1}, {"workers": 2})
     reader = Results(tmp_path, keeps_files=True)
     assert overview_of(reader).statuses == {"ok": 2}
-    writer.commit(
-        {"attempt_id": "c", "trial_id": "c", "row_number": 3, "status": "nan", "flags": []}
-    )
+    ids = {"attempt_id": "c", "trial_id": "c", "row_number": 3}
+    writer.commit({**ids, "status": "nan", "flags": []})
     assert overview_of(reader).statuses == {"ok": 2, "nan": 1}
     writer.compact()
     assert overview_of(reader).statuses == {"ok": 2, "nan": 1}

@@ -1,4 +1,4 @@
-"""What the log of a rank that has ended says, from logs in the formats of Python, torch and NCCL.
+"""What the logs and the stacks of ranks say, in the formats of Python, torch and NCCL.
 
 The logs of GPUs are composed of published ones: they were not written by a GPU of these tests.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from dtsweep.session.hang import attempt_stack, behind
 from dtsweep.session.last_words import failed_kernel, first_to_end, last_words
 
 HEADING = "--- dtsweep: trial 7 attempt 1: workers=4\n"
@@ -41,8 +42,8 @@ Traceback (most recent call last):
 torch.AcceleratorError: CUDA error: device-side assert triggered
 {HINTS}"""
 
-TERMINATED = "terminate called after throwing an instance of '{}'\n  what():  {}\n"
-RAISED_FROM = "\nException raised from run at CUDAException.cpp:44 (most recent call first):\n"
+TERMINATED = "terminate called after throwing an instance of 'c10::{}'\n  what():  {}\n"
+RAISED_FROM = f"\nException raised from run at C.cpp:44 (most recent call first):\n{FRAMES}"
 
 ABORTED = """\
 Fatal Python error: Aborted
@@ -60,24 +61,12 @@ Extension modules: numpy._core._multiarray_umath, torch._C (total: 60)
 """
 ASSERT = "CUDA error: device-side assert triggered"
 BY_WATCHDOG = (
-    HEADING
-    + ASSERTION
-    + TRACEBACK
-    + TERMINATED.format("c10::DistBackendError", WATCHDOG.format(2, ASSERT))
-    + HINTS
-    + RAISED_FROM
-    + FRAMES
-    + "\n"
-    + ABORTED
+    f"{HEADING}{ASSERTION}{TRACEBACK}"
+    f"{TERMINATED.format('DistBackendError', WATCHDOG.format(2, ASSERT))}"
+    f"{HINTS}{RAISED_FROM}\n{ABORTED}"
 )
 WITHOUT_TRACEBACK = (
-    HEADING
-    + TERMINATED.format("c10::AcceleratorError", ASSERT)
-    + HINTS
-    + RAISED_FROM
-    + FRAMES
-    + "\n"
-    + ABORTED
+    f"{HEADING}{TERMINATED.format('AcceleratorError', ASSERT)}{HINTS}{RAISED_FROM}\n{ABORTED}"
 )
 SEGFAULT = HEADING + "step 3\n" + ABORTED.replace("Aborted", "Segmentation fault")
 
@@ -87,17 +76,15 @@ LOST_PEER = f"""\
 ncclRemoteError: A call failed possibly due to a network error or a remote process exiting.
 Last error:
 socketProgress: Connection closed by remote peer node-1<45074>
-{RAISED_FROM}{FRAMES}
-{TERMINATED.format("c10::DistBackendError", WATCHDOG.format(1, REMOTE))}{RAISED_FROM}{FRAMES}"""
-TIMED_OUT = HEADING + TERMINATED.format(
-    "c10::DistBackendError",
-    WATCHDOG.format(
-        0,
-        "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=78, "
-        "OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600004 milliseconds",
-    ),
+{RAISED_FROM}
+{TERMINATED.format("DistBackendError", WATCHDOG.format(1, REMOTE))}{RAISED_FROM}"""
+TIMEOUT = (
+    "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=78, "
+    "OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600004 milliseconds"
 )
+TIMED_OUT = HEADING + TERMINATED.format("DistBackendError", WATCHDOG.format(0, TIMEOUT))
 KILLED = f"{HEADING}step 17\n"
+LAUNCH_FAILURE = "CUDA error: unspecified launch failure"
 
 
 @pytest.mark.parametrize(
@@ -122,44 +109,27 @@ def test_last_words_name_the_error_and_not_the_end_of_its_stack(log: str, words:
 @pytest.mark.parametrize(
     ("log", "error"),
     [
-        (
-            BY_WATCHDOG,
-            "in a kernel: Assertion `srcIndex < srcSelectDimSize` failed (net.py:30)",
-        ),
+        (BY_WATCHDOG, "in a kernel: Assertion `srcIndex < srcSelectDimSize` failed (net.py:30)"),
         # The line of the workload in the stacks of the crash.
         (WITHOUT_TRACEBACK, f"{ASSERT} (net.py:31)"),
         # CUDA's documentation: commonly by an invalid pointer.
-        (
-            HEADING + "CUDA error: unspecified launch failure",
-            "CUDA error: unspecified launch failure",
-        ),
-    ],
-)
-def test_a_kernel_that_failed_is_told_with_the_line_of_the_workload(log: str, error: str) -> None:
-    assert failed_kernel(log) == error
-
-
-@pytest.mark.parametrize(
-    "log",
-    [
-        KILLED,
-        SEGFAULT,
-        LOST_PEER,
-        TIMED_OUT,
+        (f"{HEADING}{LAUNCH_FAILURE}", LAUNCH_FAILURE),
+        *((log, None) for log in (KILLED, SEGFAULT, LOST_PEER, TIMED_OUT)),
         # By itself it has many causes.
-        HEADING
-        + "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`",
-        HEADING + "CUDA error: uncorrectable ECC error encountered",
-        BY_WATCHDOG + "Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+        (f"{HEADING}RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling", None),
+        (f"{HEADING}CUDA error: uncorrectable ECC error encountered", None),
+        (f"{BY_WATCHDOG}Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", None),
         # An assertion of C on the host.
-        HEADING + "python: net.c:3: step: Assertion `n > 0' failed.",
+        (f"{HEADING}python: net.c:3: step: Assertion `n > 0' failed.", None),
         # Of an earlier trial, and of a rank that had none.
-        BY_WATCHDOG + KILLED,
-        TRACEBACK,
+        (BY_WATCHDOG + KILLED, None),
+        (TRACEBACK, None),
     ],
 )
-def test_no_other_end_is_a_failed_kernel_of_the_workload(log: str) -> None:
-    assert failed_kernel(log) is None
+def test_a_kernel_that_failed_and_no_other_end_is_told_with_the_line_of_the_workload(
+    log: str, error: str | None
+) -> None:
+    assert failed_kernel(log) == error
 
 
 @pytest.mark.parametrize(
@@ -182,3 +152,92 @@ def test_the_rank_that_lost_no_peer_ended_first_and_without_one_nobody_did(
     logs: dict[int, str], rank: int | None
 ) -> None:
     assert first_to_end(logs) == rank
+
+
+# Ranks that a hang waits for, from recorded collectives and stacks of real ranks
+
+RUN = '  File "/env/dtsweep/worker/attempt.py", line 84 in run_attempt'
+SERVE = '  File "/env/dtsweep/session/worker_loop.py", line 72 in serve'
+
+BACKWARD = f"""\
+Thread 0x00007f11e2ffd6c0 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 331 in wait
+  File "/env/ray/_private/worker.py", line 969 in main_loop
+
+Thread 0x00007f11e37fe6c0 (most recent call first):
+  File "/env/torch/autograd/graph.py", line 865 in _engine_run_backward
+  File "/env/torch/autograd/__init__.py", line 354 in backward
+  File "/env/torch/_tensor.py", line 625 in backward
+  File "/env/dtsweep/sync/passes.py", line 99 in passes
+{RUN}
+{SERVE}
+"""
+IN_LOSS = f"""\
+Current thread 0x00007fd4b9ffb6c0 (most recent call first):
+  File "/home/me/dtsweep/net.py", line 30 in loss
+  File "/env/dtsweep/sync/passes.py", line 97 in passes
+{RUN}
+{SERVE}
+
+Thread 0x00007fd4baffd6c0 (most recent call first):
+  File "/usr/lib/python3.11/selectors.py", line 468 in select
+"""
+IN_STORE = f"""\
+Thread 0x00007f11e37fe6c0 (most recent call first):
+  File "/env/torch/distributed/distributed_c10d.py", line 4800 in barrier
+  File "/env/dtsweep/hardware/device.py", line 31 in synchronize_all
+{RUN}
+{SERVE}
+"""
+
+
+def test_the_stack_is_the_attempts_last_one_among_all_threads() -> None:
+    frames = attempt_stack(f"its words\n{BACKWARD}")
+    assert frames[0] == 'File "/env/torch/autograd/graph.py", line 865 in _engine_run_backward'
+    assert len(frames) == 6
+    assert attempt_stack(BACKWARD + IN_LOSS) == attempt_stack(IN_LOSS)
+
+
+@pytest.mark.parametrize(
+    ("counts", "logs", "ranks"),
+    [
+        # Fewer collectives, whatever the stacks say.
+        ((42, 41), (IN_LOSS, BACKWARD), [1]),
+        # Equal ones: the rank outside of any exchange.
+        ((42, 42), (BACKWARD, IN_LOSS), [1]),
+        ((42, 42), (IN_LOSS, IN_STORE), [0]),
+        # It does not say how far it is.
+        ((42, None), (), [1]),
+        # Ranks that look the same are not told apart.
+        *(((42, 42), (log, log), []) for log in (BACKWARD, IN_LOSS, "no stacks")),
+    ],
+)
+def test_the_rank_that_is_behind_in_its_group_is_waited_for(
+    counts: tuple[int | None, ...], logs: tuple[str, ...], ranks: list[int]
+) -> None:
+    begun = {rank: None if n is None else {"all": n} for rank, n in enumerate(counts)}
+    stacks = {rank: attempt_stack(log) for rank, log in enumerate(logs)}
+    assert behind(begun, stacks) == ranks
+
+
+@pytest.mark.parametrize(
+    ("counts", "ranks"),
+    [
+        # Rank 3 does not come to the exchange in its node: rank 2 waits for it, rank 0 for rank 2.
+        (
+            {
+                0: {"node 0": 5, "even": 5},
+                1: {"node 0": 5, "odd": 5},
+                2: {"node 1": 5, "even": 4},
+                3: {"node 1": 4, "odd": 4},
+            },
+            [3],
+        ),
+        # As many exchanges, in other groups: each waits for the other.
+        ({0: {"a": 5, "b": 4}, 1: {"a": 4, "b": 5}}, []),
+    ],
+)
+def test_of_ranks_that_wait_in_different_groups_the_one_that_is_ahead_in_none_is_named(
+    counts: dict[int, dict[str, int]], ranks: list[int]
+) -> None:
+    assert behind(counts, {}) == ranks

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import stat
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from dtsweep.session.worker_loop import begin_trial
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import HEADING, Task, task_of
 from tests.outcomes import Tokens
+from tests.processes import python_begun, wait_for
 
 
 def mode_of(path: Path) -> int:
@@ -43,10 +42,8 @@ def test_no_link_is_followed_to_where_another_user_wants_the_logs(tmp_path: Path
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "logs").symlink_to(elsewhere)
-    with pytest.raises(
-        SweepError,
-        match=r"is not a folder of this user.*; remove it, or set TMPDIR to a folder of yours",
-    ):
+    message = r"is not a folder of this user.*; remove it, or set TMPDIR to a folder of yours"
+    with pytest.raises(SweepError, match=message):
         open_log("s1", 0, root=tmp_path / "logs")
     root = tmp_path / "own"
     (root / "s1").mkdir(parents=True)
@@ -56,41 +53,38 @@ def test_no_link_is_followed_to_where_another_user_wants_the_logs(tmp_path: Path
     assert not list(elsewhere.iterdir())
 
 
+OPEN = """
+import sys
+from pathlib import Path
+from dtsweep.session.logs import open_log
+path, file = open_log(sys.argv[2], 0, root=Path(sys.argv[1]))
+file.write(b"said")
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
 def test_the_logs_of_a_dead_session_are_swept_away_and_those_of_a_living_process_stay(
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "logs"
-    code = (
-        "import sys; from pathlib import Path; from dtsweep.session.logs import open_log\n"
-        "path, file = open_log(sys.argv[2], 0, root=Path(sys.argv[1])); file.write(b'said')\n"
-        "print('open', flush=True); sys.stdin.read()"
-    )
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, root, name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name in ("living", "dead")
-    ]
-    for rank in ranks:
+    living, dead = (python_begun(OPEN, root, name) for name in ("living", "dead"))
+    for rank in (living, dead):
         assert rank.stdout is not None
         assert rank.stdout.readline() == "open\n"
-    ranks[1].kill()
-    ranks[1].wait()
+    dead.kill()
+    dead.communicate()
     sweep_away_dead(root)
     assert (root / "dead" / "0.log").read_bytes() == b"said"
     sweep_away_dead(root, now=time.time() + KEPT_S + 60)
     assert [folder.name for folder in root.iterdir()] == ["living"]
-    for rank in ranks:
-        rank.communicate()
+    living.communicate()
     sweep_away_dead(root, now=time.time() + KEPT_S + 60)
     assert list(root.iterdir()) == []
 
 
-def numbered(count: int, *, of: str = "line") -> bytes:
-    return b"".join(b"%s %07d\n" % (of.encode(), number) for number in range(count))
+def numbered(count: int) -> bytes:
+    return b"".join(b"line %07d\n" % number for number in range(count))
 
 
 def test_of_a_trial_with_much_output_the_first_and_the_last_stay_with_the_bytes_left_out(
@@ -135,9 +129,7 @@ def test_a_line_that_is_cut_is_left_out_whole_as_it_may_hold_a_password(tmp_path
     (tmp_path / "0.log").write_bytes(b"begin\n" + b"hunter2 " * 2**15 + b"\nthe end\n")
     shown = trial_in(tmp_path / "0.log", "begin")
     assert shown == f"begin\ndtsweep: … {2**18 + 1:,} bytes left out …\nthe end\n"
-
-
-def test_bytes_that_are_no_text_are_kept_as_escapes(tmp_path: Path) -> None:
+    # Bytes that are no text are kept as escapes.
     (tmp_path / "0.log").write_bytes(b"caf\xe9\n")
     assert trial_in(tmp_path / "0.log", "--- dtsweep: lost") == "caf\\xe9\n"
 
@@ -147,9 +139,7 @@ def test_a_log_that_never_ends_is_cut_within_the_trial_and_goes_on(tmp_path: Pat
     watch = RankLog(path, most_bytes=4 * KEPT_BYTES).keep_bounded(look_s=0.01)
     with file:
         file.write(numbered(80_000))
-        deadline = time.monotonic() + 60
-        while path.stat().st_size > 3 * KEPT_BYTES and time.monotonic() < deadline:
-            watch.join(0.01)
+        wait_for(lambda: path.stat().st_size <= 3 * KEPT_BYTES)
         file.write(b"the end")
         assert path.stat().st_size < 3 * KEPT_BYTES
         assert path.read_bytes().endswith(b"the end")
@@ -162,11 +152,8 @@ def test_a_log_that_never_ends_is_cut_within_the_trial_and_goes_on(tmp_path: Pat
 
 
 def task(**point: object) -> Task:
-    return task_of(
-        Sweep(workload=Tokens(), axes={}),
-        Point(workload=Tokens(words=("two\nlines",)), **point),
-        attempt=2,
-    )
+    of = Point(workload=Tokens(words=("two\nlines",)), **point)
+    return task_of(Sweep(workload=Tokens(), axes={}), of, attempt=2)
 
 
 def test_a_trial_begins_with_one_line_that_names_it_and_its_settings(
@@ -180,10 +167,6 @@ def test_a_trial_begins_with_one_line_that_names_it_and_its_settings(
     assert " sync=local_sgd sync_period=8 " in line
     assert line.endswith(" env.A=1 workload.width=8 workload.words=('two\\nlines',)")
     assert (tmp_path / "0.log").read_text() == "of the trial before\n"
-
-
-def test_a_log_that_was_cleaned_away_costs_no_trial(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+    # A log that was cleaned away costs no trial.
     begin_trial(RankLog(tmp_path / "gone.log"), task())
     assert capfd.readouterr().err.startswith(HEADING)

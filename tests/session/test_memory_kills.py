@@ -44,9 +44,8 @@ def test_kills_are_counted_where_either_version_of_control_groups_has_them(
     file = tmp_path / "groups" / place
     file.parent.mkdir(parents=True)
     file.write_text(text)
-    assert memory_kills(tmp_path / "groups", tmp_path / "own") == MemoryKills(
-        path=str(file), count=count
-    )
+    counted = memory_kills(tmp_path / "groups", tmp_path / "own")
+    assert counted == MemoryKills(path=str(file), count=count)
     assert kills_in(str(file)) == count
 
 

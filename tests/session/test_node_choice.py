@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dtsweep.session.node_choice import FailureCounts, Node, choose_nodes
@@ -9,10 +11,9 @@ from dtsweep.session.rank_assignment import assign_ranks, members_of
 from dtsweep.sweep.point import World
 
 
-def node(node_id: str, *, cpus: int = 1, leaves_at: float | None = None) -> Node:
-    return Node(
-        node_id=node_id, name=f"host-{node_id}", resources={"CPU": cpus}, leaves_at=leaves_at
-    )
+def node(node_id: str, *, leaves_at: float | None = None) -> Node:
+    name = f"host-{node_id}"
+    return Node(node_id=node_id, name=name, resources={"CPU": 1}, leaves_at=leaves_at)
 
 
 def chosen(
@@ -25,8 +26,9 @@ def chosen(
 ) -> tuple[list[str], str | None]:
     """The ids of what is left out, and why the rest is too little."""
     world = World(workers=workers, placement=placement, environment=())
+    per_worker: dict[str, float] = {"CPU": 1, "GPU": 0}
     choice = choose_nodes(
-        nodes, failing=set(struck), world=world, per_worker={"CPU": 1, "GPU": 0}, grows=grows
+        nodes, failing=set(struck), world=world, per_worker=per_worker, grows=grows
     )
     return choice.without, choice.misfit
 
@@ -35,36 +37,33 @@ A, B, C = (node(name) for name in "abc")
 LEAVING = node("b", leaves_at=0.0)
 
 
-def test_a_node_that_is_being_taken_back_is_left_out_whether_or_not_it_is_said_when() -> None:
-    assert chosen([A, LEAVING, C], 2) == (["b"], None)
-    assert chosen([A, node("b", leaves_at=1e9), C], 2) == (["b"], None)
-
-
-def test_a_world_that_does_not_fit_without_it_is_refused_at_once() -> None:
-    left_out, misfit = chosen([A, LEAVING], 2)
-    assert left_out == ["b"]
-    assert (
-        misfit == "2 workers don't fit any more: 1 node with room for 1; host-b is being taken back"
-    )
-
-
-def test_where_nodes_can_be_added_they_are_waited_for() -> None:
-    assert chosen([A, LEAVING], 2, grows=True) == (["b"], None)
-    assert chosen([A, B], 2, struck="a", grows=True) == (["a"], None)
+NO_ROOM = "2 workers don't fit any more: 1 node with room for 1; host-b is being taken back"
 
 
 @pytest.mark.parametrize(
-    ("workers", "placement", "left_out"),
-    [(2, "pack", ["a"]), (3, "pack", []), (2, "strict_spread", ["a"]), (3, "strict_spread", [])],
+    ("nodes", "workers", "options", "left_out", "misfit"),
+    [
+        # A node that is being taken back is left out, whether or not it is said when.
+        ([A, LEAVING, C], 2, {}, ["b"], None),
+        ([A, node("b", leaves_at=1e9), C], 2, {}, ["b"], None),
+        # A world that does not fit without it is refused at once.
+        ([A, LEAVING], 2, {}, ["b"], NO_ROOM),
+        # Where nodes can be added they are waited for.
+        ([A, LEAVING], 2, {"grows": True}, ["b"], None),
+        ([A, B], 2, {"struck": "a", "grows": True}, ["a"], None),
+        # A node that trials died on is left out unless the world needs it.
+        ([A, B, C], 2, {"struck": "a"}, ["a"], None),
+        ([A, B, C], 3, {"struck": "a"}, [], None),
+        ([A, B, C], 2, {"struck": "a", "placement": "strict_spread"}, ["a"], None),
+        ([A, B, C], 3, {"struck": "a", "placement": "strict_spread"}, [], None),
+        # A node has gone.
+        ([A, B], 3, {}, [], "3 workers don't fit any more: 2 nodes with room for 1+1"),
+    ],
 )
-def test_a_node_that_trials_died_on_is_left_out_unless_the_world_needs_it(
-    workers: int, placement: str, left_out: list[str]
+def test_nodes_that_are_taken_back_or_struck_are_left_out_where_the_world_can_do_without(
+    nodes: list[Node], workers: int, options: Any, left_out: list[str], misfit: str | None
 ) -> None:
-    assert chosen([A, B, C], workers, struck="a", placement=placement) == (left_out, None)
-
-
-def test_a_node_that_has_gone_makes_a_world_too_large() -> None:
-    assert chosen([A, B], 3)[1] == "3 workers don't fit any more: 2 nodes with room for 1+1"
+    assert chosen(nodes, workers, **options) == (left_out, misfit)
 
 
 def test_two_trials_that_died_on_a_node_and_nowhere_else_strike_it() -> None:

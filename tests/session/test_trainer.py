@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dtsweep.session.session_settings import Code, Settings
+from dtsweep.session.session_settings import Settings
 from dtsweep.session.trainer import train_settings, trainer_of
 from dtsweep.sweep.point import Point
+from tests.session.test_slot import settings
 
 
 def settings_of(environment: dict[str, str], *, gpus_per_worker: int) -> Settings:
-    return Settings(
-        code=Code(pickled=b"", folder=None),
-        cpus_per_worker=1,
-        gpus_per_worker=gpus_per_worker,
-        environment=environment,
-        node_timeout_s=1.0,
-        storage="unused",
-        is_private=True,
-    )
+    own: dict[str, Any] = {"environment": environment, "gpus_per_worker": gpus_per_worker}
+    return replace(settings(Path("unused")), **own)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")

@@ -34,6 +34,9 @@ def sweep_of(script: str, axes: dict[str, Any], **fields: Any) -> Sweep:
     return Sweep(workload=workloads.Script(script, **fields), axes=axes)
 
 
+PRODUCT = {"samples_per_step": ("batch", "passes")}
+
+
 def test_arguments_are_axes_and_fields_of_their_own(script: str) -> None:
     axes = {"workers": [1, 2], "args.batch-size": [8, 16], "args.amp": [True, None]}
     sweep = sweep_of(script, axes, arguments=("--data", "x"), args={"lr": 0.1})
@@ -56,49 +59,28 @@ def test_arguments_of_several_types_are_stored_as_json(script: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("axes", "message"),
+    ("axes", "fields", "message"),
     [
-        (
-            {"micro_batch": [1]},
-            "axis 'micro_batch' has no effect on a training loop of your own.*"
-            r"Script\(names={'micro_batch': 'ARGUMENT'}\)",
-        ),
-        ({"global_batch": [8]}, "axis 'global_batch' has no effect"),
-        ({"args.": [1]}, "axis 'args.' has no name"),
-        ({"args.api-key": ["x"]}, "marks a secret"),
-        ({"args.a\nb": [1]}, r"axis 'args\.a\\nb' can't be a column of the results; use at most"),
-        ({f"args.{'x' * 400}": [1]}, "can't be a column of the results; use at most 300"),
+        ({"micro_batch": [1]}, {}, r"'micro_batch' has no effect on .*Script\(names={'micro_bat"),
+        ({"global_batch": [8]}, {}, "axis 'global_batch' has no effect"),
+        ({"args.": [1]}, {}, "axis 'args.' has no name"),
+        ({"args.api-key": ["x"]}, {}, "marks a secret"),
+        ({"args.a\nb": [1]}, {}, r"axis 'args\.a\\nb' can't be a column of the results; use at mo"),
+        ({f"args.{'x' * 400}": [1]}, {}, "can't be a column of the results; use at most 300"),
+        # Where it has no axis.
+        ({}, {"args": {"a\tb": 1}}, r"field 'args\.a\\tb' of workload Script can't be a column"),
+        ({"args.batch": [4]}, PRODUCT, r"'passes', which is not an argument by name.*axis args.pa"),
     ],
 )
-def test_axes_that_mean_nothing_are_refused(
-    script: str, axes: dict[str, Any], message: str
+def test_axes_and_names_that_mean_nothing_are_refused(
+    script: str, axes: dict[str, Any], fields: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SweepError, match=message):
-        sweep_of(script, axes)
+        sweep_of(script, axes, **fields)
 
 
-def test_an_argument_whose_name_the_results_cannot_have_is_refused_where_it_has_no_axis(
-    script: str,
-) -> None:
-    with pytest.raises(
-        SweepError, match=r"field 'args\.a\\tb' of workload Script can't be a column"
-    ):
-        sweep_of(script, {"workers": [1]}, args={"a\tb": 1})
-
-
-NAMES = (
-    "lr[0]",
-    "batch size",
-    "it's",
-    "a,b",
-    "%d",
-    "größe",
-    "+lr",
-    "lr|x",
-    "~x",
-    "$(x)",
-    "x" * 290,
-)
+SHORT = ("lr[0]", "batch size", "it's", "a,b", "%d", "größe", "+lr", "lr|x", "~x", "$(x)")
+NAMES = (*SHORT, "x" * 290)
 
 
 def test_each_name_that_a_sweep_takes_is_read_back_and_quoted(script: str, tmp_path: Path) -> None:
@@ -127,10 +109,8 @@ def test_axes_of_dtsweep_drive_the_arguments_that_are_named(script: str) -> None
     axes = {"workers": [1, 2], "micro_batch": [4], "global_batch": [16]}
     names = {"micro_batch": "batch-size", "accumulation": "grad-accum", "learning_rate": "lr"}
     points = [item.point for item in candidates(sweep_of(script, axes, names=names))]
-    assert [point.workload.values(point) for point in points] == [
-        {"batch-size": 4, "grad-accum": 4},
-        {"batch-size": 4, "grad-accum": 2},
-    ]
+    passes = [{"batch-size": 4, "grad-accum": passes} for passes in (4, 2)]
+    assert [point.workload.values(point) for point in points] == passes
     sweep = sweep_of(script, axes, names=names)
     row = point_row(sweep, points[0])
     assert (row["micro_batch"], row["accumulation"], row["learning_rate"]) == (4, 4, None)
@@ -142,10 +122,8 @@ def test_axes_of_dtsweep_drive_the_arguments_that_are_named(script: str) -> None
 def test_a_global_batch_is_divided_among_workers_where_passes_are_not_known(script: str) -> None:
     axes = {"workers": [1, 2, 3], "global_batch": [8]}
     listed = candidates(sweep_of(script, axes, names={"global_batch": "total-batch"}))
-    assert [item.point.workload.values(item.point) for item in listed[:2]] == [
-        {"total-batch": 8},
-        {"total-batch": 8},
-    ]
+    values = [item.point.workload.values(item.point) for item in listed[:2]]
+    assert values == [{"total-batch": 8}] * 2
     assert listed[2].reason == "global_batch 8 is not a multiple of 3 workers"
 
 
@@ -174,39 +152,31 @@ def test_a_script_that_is_not_there_is_named() -> None:
 def test_a_script_and_what_it_imports_are_sources_and_its_folder_is_no_identity(
     tmp_path: Path,
 ) -> None:
-    digests = []
+    identities, sources = set(), []
     for folder, helper in (("a", "X = 1"), ("b", "X = 1"), ("b", "X = 2")):
         place = tmp_path / folder
         place.mkdir(exist_ok=True)
         (place / "train.py").write_text("import helper_of_own_script")
         (place / "helper_of_own_script.py").write_text(helper)
         workload = workloads.Script(str(place / "train.py"))
-        digests.append(
-            (identity(Point(workload=workload)), sources_of(workload, file=None).digests)
-        )
-    assert digests[0] == digests[1]
-    assert digests[1][0] == digests[2][0]
-    assert {name for name in digests[1][1] if digests[1][1][name] != digests[2][1][name]} == {
-        "helper_of_own_script.py"
-    }
-    assert "script train.py" in digests[0][1]
+        identities.add(identity(Point(workload=workload)))
+        sources.append(sources_of(workload, file=None).digests)
+    assert len(identities) == 1
+    first, second, third = sources
+    assert first == second
+    assert {name for name in second if second[name] != third[name]} == {"helper_of_own_script.py"}
+    assert "script train.py" in first
 
 
 def test_samples_of_a_step_are_the_product_of_arguments(script: str) -> None:
     axes = {"args.batch": [4, 8], "accumulation": [2]}
-    names = {"accumulation": "passes"}
-    sweep = sweep_of(script, axes, names=names, samples_per_step=("--batch", "passes"))
-    points = [
-        task_of(sweep, candidate.point).point_of(sweep.workload) for candidate in candidates(sweep)
-    ]
+    of = {"names": {"accumulation": "passes"}, "samples_per_step": ("--batch", "passes")}
+    sweep = sweep_of(script, axes, **of)
+    points = [task_of(sweep, item.point).point_of(sweep.workload) for item in candidates(sweep)]
     assert [point.workload.given_samples(point) for point in points] == [8, 16]
 
 
 def test_samples_of_a_step_name_arguments_with_whole_numbers(script: str) -> None:
-    with pytest.raises(
-        SweepError, match=r"'passes', which is not an argument by name.*axis args.pa"
-    ):
-        sweep_of(script, {"args.batch": [4]}, samples_per_step=("batch", "passes"))
     sweep = sweep_of(script, {"args.batch": ["large"]}, samples_per_step=("batch",))
     point = candidates(sweep)[0].point
     with pytest.raises(SweepError, match="'batch', whose value 'large' is not a whole number"):
@@ -216,19 +186,22 @@ def test_samples_of_a_step_name_arguments_with_whole_numbers(script: str) -> Non
 # Words of a command line
 
 
-def test_values_are_arguments_as_parsers_want_them() -> None:
-    assert command_line([], {"batch_size": 8, "amp": False, "lr": None}) == ["--batch_size", "8"]
-
-
-def test_false_is_a_value_where_a_parser_wants_name_and_value_in_one_word() -> None:
-    values = {"model.bias": False, "--compile": False, "++seed": 1, "--trainer.fast": True}
-    words = ["model.bias=False", "--compile=False", "++seed=1", "--trainer.fast=True"]
-    assert command_line([], values) == words
-    assert command_line([], dict.fromkeys(values)) == []
-
-
-def test_a_name_with_one_hyphen_is_a_short_option() -> None:
-    assert command_line([], {"-b": 8, "-v": True, "-q": False}) == ["-b", "8", "-v"]
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"batch_size": 8, "amp": False, "lr": None}, "--batch_size 8"),
+        # Where a parser wants name and value in one word, false is a value.
+        (
+            {"model.bias": False, "--compile": False, "++seed": 1, "--trainer.fast": True},
+            "model.bias=False --compile=False ++seed=1 --trainer.fast=True",
+        ),
+        (dict.fromkeys(["model.bias", "--compile", "++seed", "--trainer.fast"]), ""),
+        # A name with one hyphen is a short option.
+        ({"-b": 8, "-v": True, "-q": False}, "-b 8 -v"),
+    ],
+)
+def test_values_are_arguments_as_parsers_want_them(values: dict[str, Any], words: str) -> None:
+    assert command_line([], values) == words.split()
 
 
 @pytest.mark.parametrize(

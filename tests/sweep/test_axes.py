@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -43,21 +44,17 @@ class Shared(Net):
 
 
 def sweep(axes: dict[str, Any], **settings: Any) -> Sweep:
-    return Sweep(workload=Net(), axes=axes, **settings)
+    return Sweep(**{"workload": Net(), "axes": axes, **settings})
 
 
 def points(axes: dict[str, Any], **settings: Any) -> list[Point]:
-    return [
-        candidate.point
-        for candidate in candidates(sweep(axes, **settings))
-        if candidate.reason is None
-    ]
+    found = candidates(sweep(axes, **settings))
+    return [candidate.point for candidate in found if candidate.reason is None]
 
 
 def reasons(axes: dict[str, Any], **settings: Any) -> list[str]:
-    return [
-        candidate.reason for candidate in candidates(sweep(axes, **settings)) if candidate.reason
-    ]
+    found = candidates(sweep(axes, **settings))
+    return [candidate.reason for candidate in found if candidate.reason]
 
 
 counts = st.integers(1, 12)
@@ -73,21 +70,16 @@ counts = st.integers(1, 12)
 def test_an_effective_global_batch_is_the_one_asked_for_or_the_point_is_skipped_with_both_numbers(
     workers: list[int], micro_batch: int, asked: list[int], by: str
 ) -> None:
+    batch: Any = {"micro_batch": [micro_batch], "global_batch": asked}
     forms: dict[str, dict[str, Any]] = {
-        "list": {"micro_batch": [micro_batch], "global_batch": asked},
-        "function": {
-            "micro_batch": [micro_batch],
-            "global_batch": lambda p: asked[p.workers % len(asked)],
-        },
-        "drawn": {"micro_batch": [micro_batch], "global_batch": tune.choice(asked)},
-        "micro_batch follows": {
-            "global_batch": asked,
-            "micro_batch": lambda p: max(1, p.global_batch // p.workers),
-        },
+        "list": batch,
+        "function": batch | {"global_batch": lambda p: asked[p.workers % len(asked)]},
+        "drawn": batch | {"global_batch": tune.choice(asked)},
+        "micro_batch follows": batch
+        | {"micro_batch": lambda p: max(1, p.global_batch // p.workers)},
     }
-    found = candidates(
-        sweep({"workers": workers, **forms[by]}, samples=4 if by == "drawn" else None)
-    )
+    samples = 4 if by == "drawn" else None
+    found = candidates(sweep({"workers": workers, **forms[by]}, samples=samples))
     assert {candidate.point.workers for candidate in found} == set(workers)
     for candidate in found:
         if candidate.reason is None:
@@ -134,79 +126,53 @@ def test_workload_fields_and_variables_are_axes_and_none_leaves_a_variable_unset
 
 
 def test_a_function_sees_the_other_axes_and_the_functions_before_it() -> None:
-    found = points(
-        {
-            "workers": [1, 2],
-            "workload.width": [8, 16],
-            "micro_batch": lambda p: p.workload.width // p.workers,
-            "accumulation": lambda p: 32 // (p.workers * p.micro_batch),
-        }
-    )
-    assert [(p.workers, p.micro_batch, p.accumulation) for p in found] == [
-        (1, 8, 4),
-        (1, 16, 2),
-        (2, 4, 4),
-        (2, 8, 2),
-    ]
+    axes: dict[str, Any] = {"workers": [1, 2], "workload.width": [8, 16]}
+    axes["micro_batch"] = lambda p: p.workload.width // p.workers
+    axes["accumulation"] = lambda p: 32 // (p.workers * p.micro_batch)
+    found = [(p.workers, p.micro_batch, p.accumulation) for p in points(axes)]
+    assert found == [(1, 8, 4), (1, 16, 2), (2, 4, 4), (2, 8, 2)]
 
 
 def test_a_mode_from_a_function_keeps_the_values_of_its_fields_and_takes_its_own_defaults() -> None:
     axes = {"workers": [1, 2], "sync": lambda p: "local_sgd" if p.workers > 1 else "ddp"}
     assert [(p.sync, p.sync_period) for p in points(axes)] == [("ddp", None), ("local_sgd", 8)]
-    assert [
-        p.sync_period for p in points({"workers": [2], "sync_period": [2, 4], "sync": axes["sync"]})
-    ] == [2, 4]
+    two = {"workers": [2], "sync_period": [2, 4], "sync": axes["sync"]}
+    assert [p.sync_period for p in points(two)] == [2, 4]
     assert reasons({**axes, "sync_period": [4]}) == ["ddp has no sync_period"]
 
 
 def test_impossible_points_are_skipped_with_their_reason_and_so_are_those_that_skip_names() -> None:
-    assert reasons({"workers": [3], "micro_batch": [4], "global_batch": [100]}) == [
-        "global_batch 100 is not a multiple of 3 workers × 4 samples"
-    ]
-    assert (
-        candidates(
-            Sweep(
-                workload=Shared(), axes={"workers": [4], "micro_batch": [4], "global_batch": [12]}
-            )
-        )[0].reason
-        == "global_batch 12 is not a multiple of 8 samples per pass"
-    )
-    assert reasons({"sync": ["ddp", "parameter_server"], "staleness": [None, 2]}) == [
-        "ddp has no staleness"
-    ]
+    class Own(Net):
+        def optimizer(self, parameters: Any, learning_rate: float) -> Any: ...
+
+    axes: dict[str, Any] = {"workers": [3], "micro_batch": [4], "global_batch": [100]}
+    of_workers = "global_batch 100 is not a multiple of 3 workers × 4 samples"
+    assert reasons(axes) == [of_workers]
+    axes = {"workers": [4], "micro_batch": [4], "global_batch": [12]}
+    of_groups = "global_batch 12 is not a multiple of 8 samples per pass"
+    assert reasons(axes, workload=Shared()) == [of_groups]
+    axes = {"sync": ["ddp", "parameter_server"], "staleness": [None, 2]}
+    assert reasons(axes) == ["ddp has no staleness"]
+    # An optimizer that the workload replaces is no axis.
+    not_read = "Own has an optimizer of its own, the point's is not read"
+    assert reasons({"optimizer": ["sgd", "adam"]}, workload=Own()) == [not_read]
     skip = {"skip": lambda p: "over 16 wide" if p.workload.width > 16 else None}
     assert reasons({"workload.width": [8, 16, 32]}, **skip) == ["over 16 wide"]
     assert [p.workload.width for p in points({"workload.width": [8, 16, 32]}, **skip)] == [8, 16]
 
 
 def test_settings_of_a_compression_that_a_point_lacks_skip_it_as_those_of_another_mode_do() -> None:
-    found = candidates(
-        Sweep(
-            workload=Net(),
-            axes={"compression": [None, "int8", "topk"], "compression_ratio": [None, 0.01, 0.1]},
-        )
+    axes = {"compression": [None, "int8", "topk"], "compression_ratio": [None, 0.01, 0.1]}
+    found = candidates(sweep(axes))
+    without, of_int8 = (
+        f"{name} has no compression_ratio"
+        for name in ("a point without compression", "compression int8")
     )
     # Of topk None is 0.01: one point.
     assert [(c.point.compression, c.point.compression_ratio, c.reason) for c in found] == [
-        (None, None, None),
-        (None, 0.01, "a point without compression has no compression_ratio"),
-        (None, 0.1, "a point without compression has no compression_ratio"),
-        ("int8", None, None),
-        ("int8", 0.01, "compression int8 has no compression_ratio"),
-        ("int8", 0.1, "compression int8 has no compression_ratio"),
-        ("topk", 0.01, None),
-        ("topk", 0.1, None),
-    ]
-
-
-def test_an_optimizer_that_the_workload_replaces_is_no_axis() -> None:
-    class Own(Net):
-        def optimizer(self, parameters: Any, learning_rate: float) -> Any: ...
-
-    found = candidates(Sweep(workload=Own(), axes={"optimizer": ["sgd", "adam"]}))
-    assert [c.reason for c in found] == [
-        None,
-        "Own has an optimizer of its own, the point's is not read",
+        *((None, None, None), (None, 0.01, without), (None, 0.1, without)),
+        *(("int8", None, None), ("int8", 0.01, of_int8), ("int8", 0.1, of_int8)),
+        *(("topk", 0.01, None), ("topk", 0.1, None)),
     ]
 
 
@@ -227,9 +193,8 @@ def test_search_spaces_draw_the_same_points_each_time_for_each_combination_of_th
     assert found != points(axes, samples=5, seed=1)
     drawn: dict[Any, list[Any]] = {(p.workers, p.sync): [] for p in found}
     for p in found:
-        drawn[p.workers, p.sync].append(
-            (p.micro_batch, p.accumulation, p.learning_rate, p.optimizer, p.workload)
-        )
+        of_point = (p.micro_batch, p.accumulation, p.learning_rate, p.optimizer, p.workload)
+        drawn[p.workers, p.sync].append(of_point)
         assert 1 <= p.micro_batch < 64
         assert 1 <= p.accumulation <= 8
         assert 1e-4 <= p.learning_rate <= 1e-1
@@ -247,12 +212,8 @@ def test_draws_of_an_axis_stay_when_another_axis_is_set_added_or_reordered_or_mo
     seed: int, samples: int, axis: str, more: int
 ) -> None:
     def draws(axes: dict[str, Any], count: int = samples, **settings: list[Any]) -> list[Any]:
-        found = [
-            c.point for c in candidates(narrow(sweep(axes, samples=count, seed=seed), settings))
-        ]
-        return [
-            p.workload.dropout if axis == "workload.dropout" else getattr(p, axis) for p in found
-        ]
+        found = candidates(narrow(sweep(axes, samples=count, seed=seed), settings))
+        return [attrgetter(axis)(candidate.point) for candidate in found]
 
     # The learning rate keeps draws from merging, where it isn't the one that is looked at.
     axes = {"workers": [1, 2], **{name: SPACES[name] for name in {"learning_rate", axis}}}
@@ -267,12 +228,8 @@ def test_draws_of_an_axis_stay_when_another_axis_is_set_added_or_reordered_or_mo
 def test_set_narrows_replaces_and_adds_axes_and_a_batch_size_replaces_the_other() -> None:
     base = sweep({"workers": [1, 2], "micro_batch": [4], "accumulation": [1, 4]})
     assert narrow(base, {}) is base
-    assert narrow(base, {"workers": [2], "precision": ["bf16"]}).axes == {
-        "workers": [2],
-        "micro_batch": [4],
-        "accumulation": [1, 4],
-        "precision": ["bf16"],
-    }
+    narrowed: dict[str, Any] = {"workers": [2], "precision": ["bf16"]}
+    assert narrow(base, narrowed).axes == {**base.axes, **narrowed}
     assert "accumulation" not in narrow(base, {"global_batch": [16]}).axes
     assert "global_batch" not in narrow(sweep({"global_batch": [16]}), {"accumulation": [2]}).axes
     drawn = sweep({"micro_batch": tune.randint(1, 9)}, samples=3)
@@ -314,110 +271,55 @@ def test_a_setting_that_can_not_be_read_says_why(text: str, message: str) -> Non
         parse_setting(text, option="--axis")
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: sweep({"workers": []}),
-            "axis 'workers' is empty; give at least one value or leave it out",
-        ),
-        (
-            lambda: sweep({5: [1]}),  # type: ignore[dict-item]
-            "axis 5 is not a field of a point or of the workload; allowed: workers, ",
-        ),
-        (lambda: sweep([1]), "axes=[1] must be names and lists, such as {'workers': [1, 2]}"),  # type: ignore[arg-type]
-        (lambda: sweep({}, skip="none"), "skip='none' must be a function of the point"),
-        (lambda: sweep({}, measure=Measure), "must be Measure(…)"),
-        (lambda: sweep({}, samples=4), "samples is set, but no axis is a search space"),
-        (lambda: sweep({"workers": tune.randint(1, 9)}), "say how often, Sweep(samples=N)"),
-        (
-            lambda: sweep({"global_batch": [8], "accumulation": [1]}),
-            "exclude each other: accumulation follows",
-        ),
-        (
-            lambda: points({"micro_batch": tune.randint(9, 9)}, samples=1),
-            "can't be drawn (low >= high); check its",
-        ),
-        (
-            lambda: points({"micro_batch": tune.choice([[1]])}, samples=1),
-            "has [1] (list), no JSON scalar",
-        ),
-        (lambda: points({"workload.width": ["8"]}), "workload.width='8' must be a whole number"),
-        (
-            lambda: points({"workload.heads": [3], "workload.width": [8]}),
-            "Net refuses workload.heads=3 workload.width=8: width 8 is not a multiple of 3 heads",
-        ),
-        (lambda: Measure(max_seconds=float("inf")), "max_seconds=inf must be a finite number"),
-        (
-            lambda: Measure(half_width=2),
-            "half_width=2 must be at least 0.005 and below 1: a share of the mean, such as 0.02",
-        ),
-        (
-            lambda: Measure(energy=True, max_seconds=4),
-            "energy=True needs windows of 5 s, and max_seconds=4 ends them before; raise it",
-        ),
-        (
-            lambda: Measure(check=True, warmup_steps=0),
-            "check=True compares the gradient of the first warm-up step: "
-            "warmup_steps must be at least 1",
-        ),
-        (lambda: Measure(half_width="2 %"), "half_width='2 %' must be a finite number or None"),  # type: ignore[arg-type]
-        (
-            lambda: Resources(peak_flops_per_s=989e12),  # type: ignore[arg-type]
-            "peak_flops_per_s=989000000000000.0 must be FLOP/s by precision",
-        ),
-        (lambda: Resources(peak_flops_per_s={"bf17": 1e12}), "such as {'bf16': 989e12}"),
-        (
-            lambda: Resources(peak_flops_per_s={"bf16": 0}),
-            "peak_flops_per_s has 'bf16': 0; it must be",
-        ),
-        (
-            lambda: Resources(gpus_per_worker=0.5),  # type: ignore[arg-type]
-            "is a fraction, which NCCL refuses; use a whole number",
-        ),
-        (
-            lambda: Resources(gpus_per_worker=2),
-            "gpus_per_worker=2, but a worker trains on one GPU, the rest idle; use "
-            "gpus_per_worker=1 and more workers",
-        ),
-        (lambda: Resources(environment={"A": 1}), "environment A=1 must be a string, such as '1'"),  # type: ignore[dict-item]
-        (lambda: Resources(environment="A=1"), "must be names and values: {'NAME': 'value'}"),  # type: ignore[arg-type]
-        (
-            lambda: Measure(min_seconds=10, max_seconds=1),
-            "min_seconds=10 is more than max_seconds=1; lower it, or raise max_seconds",
-        ),
-        *(
-            (
-                lambda name=name: Resources(environment={name: "1"}),
-                f"environment has {name!r}, which can't name a variable; use letters, digits and _",
-            )
-            for name in ("A B", "", "A\0B", "9A", "Ä", "A\n", 1)
-        ),
-        (lambda: Resources(environment={"HF_TOKEN=a": "b"}), "environment has 'HF_TOKEN=…', which"),
-        (
-            lambda: Resources(environment={"A": "x\0y"}),
-            "environment A has a value that no variable can hold: it has a NUL character",
-        ),
-        *(
-            (
-                lambda name=name: sweep({f"env.{name}": ["1"]}),
-                f"an axis env.NAME has {name!r}, which can't name a variable; use letters",
-            )
-            for name in ("LD PRELOAD", "9A")
-        ),
-        (
-            lambda: sweep({"env.A": ["1", "x\0y"]}),
-            "axis 'env.A' has a value that no variable can hold: it has a NUL character",
-        ),
-        (
-            lambda: candidates(sweep({"env.A": lambda _: "\ud800"})),
-            "axis 'env.A' has a value that no variable can hold: it can't be encoded",
-        ),
-    ],
-)
-def test_what_can_not_be_meant_is_refused_with_the_next_step(make: Any, message: str) -> None:
+BATCH = {"global_batch": [8], "accumulation": [1]}
+HEADS = {"workload.heads": [3], "workload.width": [8]}
+REFUSED: list[tuple[Any, dict[str, Any], str]] = [
+    (sweep, {"axes": {"workers": []}}, "'workers' is empty; give at least one value or leave it"),
+    (sweep, {"axes": {5: [1]}}, "axis 5 is not a field of a point or of the workload; allowed: wo"),
+    (sweep, {"axes": [1]}, "axes=[1] must be names and lists, such as {'workers': [1, 2]}"),
+    (sweep, {"axes": {}, "skip": "none"}, "skip='none' must be a function of the point"),
+    (sweep, {"axes": {}, "measure": Measure}, "must be Measure(…)"),
+    (sweep, {"axes": {}, "samples": 4}, "samples is set, but no axis is a search space"),
+    (sweep, {"axes": {"workers": tune.randint(1, 9)}}, "say how often, Sweep(samples=N)"),
+    (sweep, {"axes": BATCH}, "exclude each other: accumulation follows"),
+    (points, {"axes": {"micro_batch": tune.randint(9, 9)}, "samples": 1}, "can't be drawn (low >="),
+    (points, {"axes": {"micro_batch": tune.choice([[1]])}, "samples": 1}, "has [1] (list), no JSO"),
+    (points, {"axes": {"workload.width": ["8"]}}, "workload.width='8' must be a whole number"),
+    (points, {"axes": HEADS}, "Net refuses workload.heads=3 workload.width=8: width 8 is not a mu"),
+    (Measure, {"max_seconds": float("inf")}, "max_seconds=inf must be a finite number"),
+    (Measure, {"half_width": 2}, "half_width=2 must be at least 0.005 and below 1: a share of the"),
+    (Measure, {"half_width": "2 %"}, "half_width='2 %' must be a finite number or None"),
+    (Measure, {"energy": True, "max_seconds": 4}, "windows of 5 s, and max_seconds=4 ends them be"),
+    (Measure, {"check": True, "warmup_steps": 0}, "warm-up step: warmup_steps must be at least 1"),
+    (Measure, {"min_seconds": 10, "max_seconds": 1}, "10 is more than max_seconds=1; lower it, or"),
+    (Resources, {"peak_flops_per_s": 989e12}, "peak_flops_per_s=989000000000000.0 must be FLOP/s"),
+    (Resources, {"peak_flops_per_s": {"bf17": 1e12}}, "such as {'bf16': 989e12}"),
+    (Resources, {"peak_flops_per_s": {"bf16": 0}}, "peak_flops_per_s has 'bf16': 0; it must be"),
+    (Resources, {"gpus_per_worker": 0.5}, "is a fraction, which NCCL refuses; use a whole number"),
+    (Resources, {"gpus_per_worker": 2}, "the rest idle; use gpus_per_worker=1 and more workers"),
+    (Resources, {"environment": {"A": 1}}, "environment A=1 must be a string, such as '1'"),
+    (Resources, {"environment": "A=1"}, "must be names and values: {'NAME': 'value'}"),
+    *(
+        (Resources, {"environment": {name: "1"}}, f"environment has {name!r}, which can't name a v")
+        for name in ("A B", "", "A\0B", "9A", "Ä", "A\n", 1)
+    ),
+    (Resources, {"environment": {"HF_TOKEN=a": "b"}}, "environment has 'HF_TOKEN=…', which"),
+    (Resources, {"environment": {"A": "x\0y"}}, "environment A has a value that no variable can h"),
+    *(
+        (sweep, {"axes": {f"env.{name}": ["1"]}}, f"axis env.NAME has {name!r}, which can't name a")
+        for name in ("LD PRELOAD", "9A")
+    ),
+    (sweep, {"axes": {"env.A": ["1", "x\0y"]}}, "no variable can hold: it has a NUL character"),
+    (points, {"axes": {"env.A": lambda _: "\ud800"}}, "no variable can hold: it can't be encoded"),
+]
+
+
+@pytest.mark.parametrize(("make", "given", "message"), REFUSED)
+def test_what_can_not_be_meant_is_refused_with_the_next_step(
+    make: Any, given: dict[str, Any], message: str
+) -> None:
     with pytest.raises(SweepError) as caught:
-        make()
+        make(**given)
     assert message in str(caught.value)
 
 
@@ -429,8 +331,5 @@ def test_what_can_be_meant_is_taken() -> None:
     assert Measure(min_steps=5, max_steps=5, min_seconds=60).max_seconds == 60
     assert Resources(environment={"_a9": "", "HTTP_proxy": "ü\n"}).environment["_a9"] == ""
     resources = Resources(peak_flops_per_s={"bf16": 989e12, "fp32": 67_000_000_000_000})
-    assert (resources.peak("bf16"), resources.peak("fp32"), resources.peak("tf32")) == (
-        989e12,
-        67e12,
-        None,
-    )
+    peaks = [resources.peak(precision) for precision in ("bf16", "fp32", "tf32")]
+    assert peaks == [989e12, 67e12, None]

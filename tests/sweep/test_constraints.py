@@ -7,9 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from dtsweep.sweep.compressions import (
-    COMPRESSIONS,
-)
+from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness, impossible
 from dtsweep.sweep.mode_info import OwnMode
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
@@ -33,32 +31,26 @@ class Forked:
     ddp_options: ClassVar = {"find_unused_parameters": True}
 
 
+TOO_OLD = "precision tf32 needs GPUs of compute capability 8.0 or higher, here: {}; use fp32"
+
+
 def other_than_default(field: str) -> Any:
+    default = DEFAULTS[field]
     if AXES[field].choices:
-        return next(choice for choice in AXES[field].choices if choice != DEFAULTS[field])
-    if isinstance(DEFAULTS[field], bool):
-        return not DEFAULTS[field]
-    if AXES[field].below == 1:
-        return 0.5
-    return AXES[field].most or 4
+        return next(choice for choice in AXES[field].choices if choice != default)
+    if isinstance(default, bool):
+        return not default
+    return 0.5 if AXES[field].below == 1 else AXES[field].most or 4
 
 
 def test_a_field_that_the_mode_does_not_read() -> None:
-    unread = {
-        (mode, field): Point(sync=mode, workers=4, **{field: other_than_default(field)})
-        for mode, info in MODES.items()
-        for field in MODE_FIELDS
-        if field not in info.reads
-    }
-    assert {key: impossible(point) for key, point in unread.items()} == {
-        (mode, field): f"{mode} has no {field}" for mode, field in unread
-    }
-    read = [
-        Point(sync=mode, workers=4, **{field: other_than_default(field)})
-        for mode, info in MODES.items()
-        for field in info.reads
-    ]
-    assert [point.unread_field for point in read] == [None] * len(read)
+    for mode, info in MODES.items():
+        for field in MODE_FIELDS:
+            point = Point(sync=mode, workers=4, **{field: other_than_default(field)})
+            if field in info.reads:
+                assert point.unread_field is None
+            else:
+                assert impossible(point) == f"{mode} has no {field}"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -77,78 +69,61 @@ def test_a_mode_carries_a_compression_or_has_its_reason_not_to(mode: str, name: 
 
 def test_momentum_of_an_optimizer_without_state() -> None:
     averaged = Point(sync="local_sgd", local_momentum="average")
-    assert (
-        impossible(averaged)
-        == "optimizer=sgd has no state, so local_momentum=average is keep; use local_momentum=keep"
-    )
+    reason = "optimizer=sgd has no state, so local_momentum=average is keep; use local_momentum="
+    assert str(impossible(averaged)).startswith(reason)
     assert impossible(replace(averaged, optimizer="momentum")) is None
     assert impossible(replace(averaged, workload=Own())) is None
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        name
-        for name, mode in MODES.items()
-        if mode.reads.get("node_size", 0) is None and name != "fsdp"
-    ],
-)
+NODE_MODES = [name for name, mode in MODES.items() if mode.reads.get("node_size", 0) is None]
+
+
+@pytest.mark.parametrize("mode", [name for name in NODE_MODES if name != "fsdp"])
 def test_nodes_that_are_not_all_full(mode: str) -> None:
-    found = {
-        size: impossible(Point(sync=mode, workers=4, node_size=size))
-        for size in (None, 1, 2, 3, 4, 8)
-    }
-    assert {size: reason for size, reason in found.items() if reason} == {
-        3: "node_size=3 does not divide workers=4; use a divisor",
-        8: "node_size=8 does not divide workers=4; use a divisor",
-    }
+    for size in (None, 1, 2, 3, 4, 8):
+        reason = f"node_size={size} does not divide workers=4; use a divisor"
+        found = impossible(Point(sync=mode, workers=4, node_size=size))
+        assert found == (reason if size in (3, 8) else None)
 
 
-def test_blocks_that_stay_inside_nodes_need_several_nodes_of_several_workers() -> None:
+@pytest.mark.parametrize(
+    ("workers", "size", "is_refused"),
+    [(2, None, True), (3, None, True), (4, None, False), (4, 1, True), (4, 2, False), (4, 4, True)],
+)
+def test_blocks_that_stay_inside_nodes_need_several_nodes_of_several_workers(
+    workers: int, size: int | None, *, is_refused: bool
+) -> None:
     reason = (
         "reshard=node needs several nodes of several workers; use workers and node_size for that, "
         "at least 4 workers"
     )
-    found = {
-        (workers, size): impossible(
-            Point(sync="fsdp", reshard="node", workers=workers, node_size=size)
-        )
-        for workers, size in ((2, None), (3, None), (4, None), (4, 1), (4, 2), (4, 4))
-    }
-    assert {key for key, found_reason in found.items() if found_reason == reason} == {
-        *((2, None), (3, None)),
-        *((4, 1), (4, 4)),
-    }
-    assert found[4, None] is found[4, 2] is None
+    point = Point(sync="fsdp", reshard="node", workers=workers, node_size=size)
+    assert impossible(point) == (reason if is_refused else None)
 
 
-def test_a_measurement_has_one_name() -> None:
-    found = {
-        (mode, reshard): impossible(Point(sync=mode, workers=4, reshard=reshard))
-        for mode in ("fsdp", "hsdp")
-        for reshard in ("node", "never")
-    }
-    assert found == {
-        ("fsdp", "node"): None,
-        ("fsdp", "never"): "fsdp that never reshards is fsdp_grad; use sync=fsdp_grad",
-        ("hsdp", "node"): "hsdp has its shards inside nodes already; leave reshard=node out, or "
-        "use sync=fsdp",
-        ("hsdp", "never"): None,
-    }
-    assert impossible(Point(sync="fsdp", workers=4, node_size=2)) == (
-        "fsdp reads node_size with reshard=node alone; set that, or leave node_size out"
-    )
+@pytest.mark.parametrize(
+    ("sync", "fields", "reason"),
+    [
+        ("fsdp", {"reshard": "node"}, None),
+        ("hsdp", {"reshard": "never"}, None),
+        ("fsdp", {"reshard": "never"}, "fsdp that never reshards is fsdp_grad; use sync=fsdp_grad"),
+        ("hsdp", {"reshard": "node"}, "hsdp has its shards inside nodes already; leave reshard=no"),
+        ("fsdp", {"node_size": 2}, "fsdp reads node_size with reshard=node alone; set that, or le"),
+    ],
+)
+def test_a_measurement_has_one_name(sync: str, fields: dict[str, Any], reason: str | None) -> None:
+    found = impossible(Point(sync=sync, workers=4, **fields))
+    assert found == reason or str(found).startswith(str(reason))
 
 
 def test_passes_that_leave_parameters_out_where_these_are_in_shards() -> None:
-    found = {mode: impossible(Point(sync=mode, workload=Forked())) for mode in MODES}
-    assert {mode for mode, reason in found.items() if reason} == {
-        mode for mode, info in MODES.items() if info.shards
-    }
-    assert found["fsdp"] == (
-        "fsdp needs passes that use every parameter; "
+    reason = (
+        "{} needs passes that use every parameter; "
         "Forked has find_unused_parameters in its ddp_options; use sync=ddp"
     )
+    for mode, info in MODES.items():
+        found = impossible(Point(sync=mode, workload=Forked()))
+        assert found == (reason.format(mode) if info.shards else None)
     assert impossible(Point(sync="fsdp", workload=Own())) is None
 
 
@@ -171,33 +146,21 @@ def test_a_point_of_worker_processes_on_ray_in_this_process(
 
 
 @pytest.mark.parametrize(
-    ("has_gpus", "reason"),
-    [(False, "precision tf32 needs a GPU; use fp32"), (None, None), (True, None)],
+    ("harness", "reason"),
+    [
+        ({"has_gpus": False}, "precision tf32 needs a GPU; use fp32"),
+        ({"has_gpus": None}, None),
+        ({"has_gpus": True}, None),
+        ({"compute_capability": (7, 0)}, TOO_OLD.format("7.0")),
+        ({"compute_capability": (7, 5)}, TOO_OLD.format("7.5")),
+        ({"compute_capability": (8, 0)}, None),
+        ({"compute_capability": (12, 0)}, None),
+    ],
 )
-def test_a_precision_of_gpus_where_there_are_none(
-    has_gpus: bool | None, reason: str | None
-) -> None:
-    found = {
-        name: impossible(Point(precision=name), Harness(has_gpus=has_gpus)) for name in PRECISIONS
-    }
+def test_a_precision_that_there_is_no_gpu_for(harness: dict[str, Any], reason: str | None) -> None:
+    on = Harness(**{"has_gpus": True} | harness)
+    found = {name: impossible(Point(precision=name), on) for name in PRECISIONS}
     assert found == {"fp32": None, "bf16": None, "tf32": reason}
-
-
-@pytest.mark.parametrize(
-    ("capability", "is_refused"),
-    [((7, 0), True), ((7, 5), True), ((8, 0), False), ((12, 0), False), (None, False)],
-)
-def test_a_precision_that_older_gpus_do_not_have(
-    capability: tuple[int, int] | None, is_refused: bool
-) -> None:
-    harness = Harness(has_gpus=True, compute_capability=capability)
-    refused = {name: impossible(Point(precision=name), harness) for name in PRECISIONS}
-    assert {name for name, reason in refused.items() if reason} == (
-        {"tf32"} if is_refused else set()
-    )
-    assert capability != (7, 5) or refused["tf32"] == (
-        "precision tf32 needs GPUs of compute capability 8.0 or higher, here: 7.5; use fp32"
-    )
 
 
 @dataclass(frozen=True)
@@ -219,6 +182,8 @@ class Stepping(Prepared):
     def train_step(self, model: Any, optimizer: Any, batches: Any, mark: Any) -> Any:
         raise AssertionError
 
+
+BACKUP: dict[str, Any] = {"workers": 2, "staleness": 0, "drop_slowest": 1}
 
 ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="own"), Harness()),
@@ -245,10 +210,7 @@ ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="parameter_server", staleness=0, push_period=2), Harness()),
     (Point(sync="parameter_server", workers=2, drop_slowest=1), Harness()),
     (Point(sync="parameter_server", workers=2, staleness=0, drop_slowest=2), Harness()),
-    (
-        Point(sync="parameter_server", workers=2, staleness=0, drop_slowest=1, replicas=2),
-        Harness(),
-    ),
+    (Point(sync="parameter_server", replicas=2, **BACKUP), Harness()),
     (Point(sync="parameter_server", server_device="gpu"), Harness(has_gpus=False)),
     (Point(sync="hsdp", workload=Forked()), Harness()),
     (Point(optimizer="adam", workload=Own()), Harness()),
