@@ -51,7 +51,6 @@ def share_told(points: int, apart: float, *, together: bool, count: int) -> floa
     return significant(windows, launches=3 + more, apart=apart, **drawn)
 
 
-@pytest.mark.slow
 def test_so_many_more_launches_tell_four_times_in_five() -> None:
     """`benchmarks/coverage.py` has the rates of many sweeps, and of other pairs."""
     points, apart = PAIRS[-1]

@@ -57,6 +57,12 @@ def test_a_question_is_answered_rightly_for_less_than_half_of_five_launches_each
     assert sum(sum(one.trials) for one in played) < 0.5 * 8 * 5 * len(costs)
 
 
+def test_points_just_outside_of_the_zone_are_seldom_taken_for_equal() -> None:
+    costs = np.array([0.0, *[1.02 * ZONE] * 11])
+    found = [settled(costs, own=0.02, seed=seed).selection for seed in range(10)]
+    assert sum(one is not None and one.is_decided and one.chosen != 0 for one in found) <= 2
+
+
 def test_windows_end_where_they_no_longer_limit_the_answer() -> None:
     costs = np.array([0.0, 0.0, 0.0, 0.5])
     played = settled(costs, own=0.0, seed=1)

@@ -45,6 +45,11 @@ def test_a_trial_that_failed_is_a_row_with_its_reason_and_no_figures(status: str
     assert row["gradient_error"] == 0.4
 
 
+def test_the_error_of_a_compressed_exchange_is_stored_with_its_trial() -> None:
+    row = row_of([outcome([1.0] * 9, compression_error=0.25)] * 2)
+    assert row["compression_error"] == 0.25
+
+
 def test_a_rank_that_never_answered_leaves_the_trial_without_figures() -> None:
     row = row_of([outcome([1.0] * 9), Sent(facts(), None)])
     assert row["hosts"] == 1

@@ -49,6 +49,23 @@ class Applied(nn.Module):
         return self._forward(self, x)
 
 
+def side_outputs() -> nn.Module:
+    """Blocks with a second output, which one rank alone uses."""
+
+    def block_forward(block: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.tanh(block.layer(x)), block.layer(x)
+
+    def forward(model: Any, x: Tensor) -> Tensor:
+        for block in model.blocks:
+            x, side = block(x)
+            if distributed.get_rank():
+                x = x + side
+        return x
+
+    blocks = [Applied(block_forward, layer=nn.Linear(WIDTH, WIDTH)) for _ in range(2)]
+    return Applied(forward, blocks=nn.ModuleList(blocks))
+
+
 def empty() -> nn.Module:
     rest = nn.Parameter(torch.empty(0))
     return Applied(lambda of, x: of.layer(x) + of.rest.sum(), layer=nn.Linear(WIDTH, 2), rest=rest)
@@ -218,6 +235,7 @@ SAME: dict[str, tuple[str, Callable[[], nn.Module], dict[str, Any]]] = {
     "fsdp with a transposed parameter": ("fsdp", transposed, {}),
     "fsdp_grad with objects between blocks": ("fsdp_grad", answering, {}),
     "fsdp with blocks in turns": ("fsdp", partial(Stack, in_turns), {}),
+    "fsdp with second outputs": ("fsdp", side_outputs, {}),
     "powersgd of complex parameters": ("ddp", complex_one, POWERSGD),
 }
 """Mode, model and settings that train as `ddp` does; compressed ones alike on all ranks."""

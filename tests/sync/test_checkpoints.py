@@ -7,6 +7,7 @@ import ctypes
 import functools
 import gc
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,6 +120,8 @@ def test_a_model_without_blocks_of_several_layers_is_refused() -> None:
     workload = Cifar10Cnn()
     with pytest.raises(ValueError, match=r"found no block .* give the workload blocks\(model\)"):
         checkpoint_blocks(workload.build(), workload)
+    named = SimpleNamespace(blocks=lambda model: [model[0]])
+    assert len(checkpoint_blocks(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), named)) == 1
 
 
 def compiled(workload: Any, how: str) -> nn.Module:
@@ -135,8 +138,9 @@ def compiled(workload: Any, how: str) -> nn.Module:
     return model
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["whole", "blocks", "blocks in place"])
+@pytest.mark.parametrize(
+    "how", [pytest.param("whole", marks=pytest.mark.slow), "blocks", "blocks in place"]
+)
 def test_compiled_models_have_checkpoints_too(how: str) -> None:
     workload = Stack()
     expected = gradients(built(workload, is_checkpointed=False), workload)

@@ -246,3 +246,6 @@ def test_workers_of_one_node_are_possible_and_the_only_worker_anywhere() -> None
     assert impossible(replace(point, placement="strict_pack"), Harness()) is None
     assert impossible(point, Harness(name="torchrun")) is None
     assert impossible(replace(point, workers=1), Harness()) is None
+    assert "needs placement=strict_pack" in str(impossible(point, Harness()))
+    packed = replace(point, placement="strict_pack")
+    assert "use CPUs alone" in str(impossible(packed, Harness(has_gpus=True)))

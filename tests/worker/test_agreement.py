@@ -15,13 +15,14 @@ from torch import distributed, multiprocessing
 from torch.distributed import P2POp
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
-from dtsweep import Sweep
+from dtsweep import Measure, Sweep
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.groups import send_and_receive
 from dtsweep.worker.attempt import run_attempt, status_of
 from dtsweep.worker.in_step import StepError, together
 from dtsweep.worker.rank import become_rank
+from dtsweep.worker.timing import window_limits
 from tests.outcomes import Tokens
 from tests.ranks import results_of
 
@@ -133,3 +134,16 @@ def told(folder: Path, moment: str) -> str:
 )
 def test_a_rank_that_lost_its_peer_is_not_at_fault(tmp_path: Path, moment: str) -> None:
     assert told(tmp_path, moment).startswith("collateral\n")
+
+
+def shortest_windows(rank: int) -> list[float]:
+    """Of a window with an energy counter on no rank, and on the second one alone."""
+    energy = Measure(energy=True, min_seconds=2, max_seconds=30)
+    return [
+        window_limits(energy, torch.device("cpu"), counts_energy=has).min_seconds
+        for has in (False, rank == 1)
+    ]
+
+
+def test_one_rank_that_counts_energy_makes_the_window_long_on_all() -> None:
+    assert results_of(shortest_windows, workers=2) == [[2, 5]] * 2

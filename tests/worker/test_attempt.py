@@ -399,7 +399,7 @@ def test_the_warm_up_ends_a_sync_period_and_the_window_has_whole_ones(
 
 
 def test_the_time_of_collectives_in_the_window_is_stored_where_torch_times_them(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The recorder is stood in for: it needs NCCL."""
     entry = {"record_id": 0, "pg_id": 0, "collective_seq_id": 1, "p2p_seq_id": 0}
@@ -415,6 +415,10 @@ def test_the_time_of_collectives_in_the_window_is_stored_where_torch_times_them(
     measured = measured_in(tried(Line()))
     # Its one collective came before the window.
     assert (measured.nccl_s, measured.nccl_steps) == (0.0, measured.window_steps)
+    entries.clear()
+    measured = measured_in(tried(Line()))
+    assert (measured.nccl_s, measured.nccl_steps) == (None, None)
+    assert "nccl_s is unknown: the flight recorder is empty" in capsys.readouterr().err
 
 
 def profiled(workload: Line) -> Measured:

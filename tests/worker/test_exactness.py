@@ -281,7 +281,8 @@ def sampled() -> list[tuple[str, str]]:
     for number, (name, (subject, _)) in enumerate(HONEST.items()):
         mode = next(sharded) if number % 2 and not subject.cannot else next(others)
         cases += [(name, "ddp"), (name, mode)]
-    return cases
+    # Parameters of a shard that some ranks or none use.
+    return [*cases, ("experts", "fsdp"), ("experts", "hsdp"), ("frozen", "fsdp")]
 
 
 def summed_by_hook() -> nn.Module:

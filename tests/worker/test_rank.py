@@ -73,7 +73,9 @@ def test_a_machine_without_gpus_is_measured_on_the_cpu_unless_the_sweep_asks_for
     for nvml in (MissingNvml(), StandInNvml(devices=0)):
         install_nvml(nvml, monkeypatch)
         assert not gets_gpu(Resources())
-        with pytest.raises(SweepError, match="gpus_per_worker=1, but torch sees no GPU here"):
+        with pytest.raises(
+            SweepError, match="gpus_per_worker=1, but torch sees no GPU here; use gpus_per_worker=0"
+        ):
             gets_gpu(Resources(gpus_per_worker=1))
 
 

@@ -183,7 +183,11 @@ AGREEING: dict[str, dict[str, Any]] = {
     "counts losses": {"workload": Annealed(), "accumulation": 2},
     "keeps samples": {"workload": Cifar10Cnn()},
     "bf16 accumulates": {"workload": Net("dropout"), "precision": "bf16", "accumulation": 3},
-    "fsdp tied": in_mode("fsdp", workload=Net("tied"), accumulation=2),
+    **{
+        f"{mode} tied": in_mode(mode, workload=Net("tied"), accumulation=2)
+        for mode in ("fsdp", "hsdp", "ring", "zero1")
+    },
+    "fsdp compiled": in_mode("fsdp", workload=Net("compiled")),
     "hsdp dropout": in_mode("hsdp", workload=Net("dropout"), accumulation=2),
     "ring dropout": in_mode("ring", workload=Net("dropout"), accumulation=2),
 }
@@ -533,3 +537,12 @@ def test_a_peak_of_memory_from_before_the_check_counts() -> None:
     check = check_of(Net(), model)
     assert check.added_to(measured).memory_peak_bytes > before + 100e6
     assert peak_bytes(CPU) < before + 100e6
+
+
+@pytest.mark.usefixtures("world_of_one")
+def test_parts_that_torch_does_not_know_leave_the_gradient_unchecked() -> None:
+    mode = SyncMode(job_of(Net()))
+    mode.trained = nn.Sequential(nn.Linear(FEATURES, FEATURES // 2))
+    with check_of(Net(), Net().build(), mode) as check:
+        mode.before_update()
+    assert check.unchecked_reason == "the trained model has no parameter 0.weight of the same shape"

@@ -217,6 +217,7 @@ def test_all_is_well_and_both_ranks_stop_at_the_same_step_for_the_same_reason(
     for rank in ranks:
         parts = (rank.build_s, rank.warmup_s, rank.window_s, rank.after_window_s)
         assert all(seconds is not None and seconds >= 0 for seconds in parts)
+    assert all(result.cleanup_s >= 0 for result in trials.results[case].values())
 
 
 @pytest.mark.parametrize("case", ["ddp", "local_sgd", "sure"])
