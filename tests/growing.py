@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from tests.conftest import without_ray
+from tests.ranks import free_ports
 
 HEAD_ID = "f" * 51 + "00000"
 """The node id that Ray's fake provider expects of a head."""
@@ -25,16 +25,11 @@ TYPES = {
 }
 
 
-EMPTY_LISTS = (
-    *("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands"),
-    *(
-        "head_start_ray_commands",
-        "worker_start_ray_commands",
-        "cluster_synced_files",
-        "rsync_exclude",
-        "rsync_filter",
-    ),
-)
+EMPTY_LISTS = """
+    initialization_commands setup_commands head_setup_commands worker_setup_commands
+    head_start_ray_commands worker_start_ray_commands cluster_synced_files rsync_exclude
+    rsync_filter
+"""
 """Of a configuration, what Ray's second autoscaler wants to find there."""
 
 SWEEP = '''
@@ -92,16 +87,8 @@ print(json.dumps(sorted(lives)))
 """
 """Waits until all nodes with CPUs are gone; prints the start, end and CPUs of each."""
 
-SHOWN = [
-    "workers",
-    "placement",
-    "status",
-    "started_at",
-    "startup_s",
-    "nodes_wait_s",
-    "trial_s",
-    "overhead_s",
-]
+SHOWN = ["workers", "placement", "status", "started_at"]
+SHOWN += ["startup_s", "nodes_wait_s", "trial_s", "overhead_s"]
 """Columns of a run; pytest shows them with -s."""
 
 
@@ -126,56 +113,27 @@ def growing_head(
     configuration: Path, *, v2: bool, most: int = 4, types: object = TYPES
 ) -> Iterator[str]:
     """Start a head without CPUs whose autoscaler adds such nodes; return its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     fake = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
-    kind = {"type": "external", "module": fake} if v2 else {"type": "fake_multinode"}
-    configuration.write_text(
-        json.dumps(
-            {
-                **{
-                    "cluster_name": "growing",
-                    "max_workers": most,
-                    "idle_timeout_minutes": 0.25,
-                    "upscaling_speed": 100,
-                },
-                "provider": {
-                    **kind,
-                    **{"gcs_address": f"127.0.0.1:{port}", "head_node_id": HEAD_ID},
-                    **{"launch_multiple": True, "disable_node_updaters": True},
-                },
-                **{"head_node_type": "ray.head.default", "available_node_types": types},
-                **{key: {} for key in ("auth", "docker", "file_mounts")},
-                **{key: [] for key in EMPTY_LISTS},
-            }
-        )
-    )
-    own = {
-        "RAY_enable_autoscaler_v2": "1",
-        "RAY_CLOUD_INSTANCE_ID": HEAD_ID,
-        "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_ID,
-    }
-    common = {
-        "RAY_FAKE_CLUSTER": "1",
-        "RAY_AUTH_MODE": "disabled",
-        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
-    }
-    options = [
-        "--num-cpus=0",
-        f"--port={port}",
-        f"--autoscaling-config={configuration}",
-        "--include-dashboard=false",
-    ]
+    kind: dict[str, object] = {"type": "external", "module": fake}
+    if not v2:
+        kind = {"type": "fake_multinode"}
+    kind |= {"gcs_address": f"127.0.0.1:{port}", "head_node_id": HEAD_ID}
+    kind |= {"launch_multiple": True, "disable_node_updaters": True}
+    written: dict[str, object] = {"cluster_name": "growing", "max_workers": most, "provider": kind}
+    written |= {"idle_timeout_minutes": 0.25, "upscaling_speed": 100}
+    written |= {"head_node_type": "ray.head.default", "available_node_types": types}
+    written |= {key: {} for key in ("auth", "docker", "file_mounts")}
+    written |= {key: [] for key in EMPTY_LISTS.split()}
+    configuration.write_text(json.dumps(written))
+    own = dict.fromkeys(("RAY_CLOUD_INSTANCE_ID", "RAY_OVERRIDE_NODE_ID_FOR_TESTING"), HEAD_ID)
+    own |= {"RAY_enable_autoscaler_v2": "1"}
+    common = {"RAY_FAKE_CLUSTER": "1", "RAY_AUTH_MODE": "disabled"}
+    common |= {"AUTOSCALER_UPDATE_INTERVAL_S": "1"}
+    options = [f"--port={port}", f"--autoscaling-config={configuration}", "--num-cpus=0"]
+    options += ["--include-dashboard=false", "--node-ip-address=127.0.0.1"]
     head = subprocess.Popen(
-        [
-            Path(sys.executable).with_name("ray"),
-            "start",
-            "--head",
-            "--block",
-            "--node-ip-address=127.0.0.1",
-            *options,
-        ],
+        [Path(sys.executable).with_name("ray"), "start", "--head", "--block", *options],
         env=without_ray(**common, **(own if v2 else {})),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -14,26 +14,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-WAITING = frozenset(
-    {
-        "_local_scalar_dense",
-        "_unique",
-        "_unique2",
-        "bincount",
-        "equal",
-        "is_nonzero",
-        "item",
-        "linalg_cholesky",
-        "linalg_eigh",
-        "linalg_inv",
-        "linalg_solve",
-        "linalg_svd",
-        "masked_select",
-        "nonzero",
-        "unique_consecutive",
-        "unique_dim",
-    }
-)
+_WAITING = """
+    _local_scalar_dense _unique _unique2 bincount equal is_nonzero item linalg_cholesky linalg_eigh
+    linalg_inv linalg_solve linalg_svd masked_select nonzero unique_consecutive unique_dim
+"""
+WAITING = frozenset(_WAITING.split())
 """Operators of aten whose results, or their sizes, the host needs."""
 
 INDEXING = frozenset({"index", "index_put", "index_put_"})

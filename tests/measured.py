@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,13 @@ from dtsweep.results.schema import TRIALS
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.task import trial_name
+
+USUAL: Mapping[str, Any] = {
+    **{"status": "ok", "role": "trial", "harness": "ray", "attempt": 1, "hosts": 1, "env_id": "e"},
+    **{"window_s": 1.0, "trial_s": 2.0, "overhead_s": 0.1, "startup_s": 5.0},
+    **{"model_digest": "m", "flops_per_sample": 1.0, "memory_peak_bytes": 1000},
+}
+"""What all rows have."""
 
 
 @dataclass
@@ -43,11 +50,8 @@ class Machine:
     def left_of(self, one: Round) -> list[Point]:
         """Points of a round that have no row of it."""
         done = {row["trial_id"] for row in self.rows}
-        return [
-            point
-            for point in one.points
-            if trial_name(self.sweep, point, repeat=one.repeat) not in done
-        ]
+        names = [(trial_name(self.sweep, each, repeat=one.repeat), each) for each in one.points]
+        return [point for name, point in names if name not in done]
 
     def measure(self, one: Round, points: Iterable[Point] | None = None) -> None:
         """Add the rows of a round, or of some of its points."""
@@ -89,24 +93,12 @@ class Machine:
             "trial_id": trial_name(self.sweep, point, repeat=repeat),
             "point_id": identity(point),
             "repeat": repeat,
-            "attempt": 1,
-            "status": "ok",
-            "role": "trial",
-            "harness": "ray",
             "row_number": number,
             "session": f"s{repeat}",
             "semantics": point.semantics,
             "global_batch": point.global_batch,
-            "model_digest": "m",
-            "flops_per_sample": 1.0,
-            "env_id": "e",
-            "hosts": 1,
+            **USUAL,
             "flags": [],
-            "window_s": 1.0,
-            "trial_s": 2.0,
-            "overhead_s": 0.1,
-            "startup_s": 5.0,
-            "memory_peak_bytes": 1000,
             "question": question and question.as_json(),
             **measured,
             **self.columns(point),

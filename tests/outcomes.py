@@ -104,28 +104,20 @@ def _steps(
     turns: Sequence[tuple[bool, Sequence[float]]],
     phases: Mapping[str, float],
 ) -> Steps:
-    blocks = [exchanges for exchanges, times in turns for _ in times]
-    seconds = np.array(
-        [1.0] * SKIPPED + [*step_s] + [second for _, times in turns for second in times]
-    )
-    count = len(seconds)
+    kinds = [
+        "exchange" if exchanges else "no_exchange" for exchanges, times in turns for _ in times
+    ]
+    numbers = [block for block, (_, times) in enumerate(turns) for _ in times]
+    after = [second for _, times in turns for second in times]
+    seconds = np.array([1.0] * SKIPPED + [*step_s] + after)
+    count, before = len(seconds), SKIPPED + len(step_s)
     return {
         "step": np.arange(count),
         "step_s": seconds,
         "start_s": np.cumsum(seconds) - seconds - SKIPPED,
-        "part": np.array(
-            ["warmup"] * SKIPPED
-            + ["window"] * len(step_s)
-            + ["exchange" if exchanges else "no_exchange" for exchanges in blocks]
-        ),
-        "block": np.array(
-            [-1] * (count - len(blocks))
-            + [block for block, (_, times) in enumerate(turns) for _ in times],
-            dtype=int,
-        ),
-        "loss": np.where(
-            np.arange(count) < count - len(blocks), np.linspace(2.0, 1.0, count), np.nan
-        ),
+        "part": np.array(["warmup"] * SKIPPED + ["window"] * len(step_s) + kinds),
+        "block": np.array([-1] * before + numbers, dtype=int),
+        "loss": np.where(np.arange(count) < before, np.linspace(2.0, 1.0, count), np.nan),
         **{name: seconds * share for name, share in phases.items()},
     }
 
@@ -167,7 +159,6 @@ def row_of(
 def _trial(
     workers: int, fields: dict[str, Any], measure: Measure | None = None
 ) -> tuple[Sweep, Point]:
-    sweep = Sweep(
-        workload=Tokens(), axes={"workers": [workers]}, measure=measure or Measure(repeats=1)
-    )
+    settings = measure or Measure(repeats=1)
+    sweep = Sweep(workload=Tokens(), axes={"workers": [workers]}, measure=settings)
     return sweep, Point(workers=workers, workload=Tokens(), **{"micro_batch": 4, **fields})

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,27 +18,11 @@ from dtsweep.sweep.task import task_of
 from dtsweep.sweep.values import column_types
 
 ROOT = Path(__file__).parents[1]
-PAGES = [
-    ROOT / "README.md",
-    *(
-        ROOT / "docs" / f"{name}.md"
-        for name in (
-            "README",
-            "sweep-files",
-            "own-loops",
-            "commands",
-            "sync-modes",
-            "compression",
-            "measuring",
-            "estimation",
-            "results",
-            "plots",
-            "monitoring",
-            "clusters",
-            "doctor",
-        )
-    ),
-]
+DOCS = """
+    README sweep-files own-loops commands sync-modes compression measuring estimation results plots
+    monitoring clusters doctor
+"""
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DOCS.split())]
 
 
 class Block(NamedTuple):
@@ -72,16 +56,12 @@ def commands() -> list[str]:
 
 def tables(page: str, *, first: str) -> list[dict[str, str]]:
     """Rows of the tables of a page whose first column has this header; backquotes are taken off."""
-    lines = [
-        line for path in PAGES if path.name == page for line in path.read_text("utf-8").splitlines()
-    ]
+    text = "\n".join(path.read_text("utf-8") for path in PAGES if path.name == page)
     rows: list[dict[str, str]] = []
     header: list[str] = []
-    for line in lines:
-        cells = (
-            [cell.strip() for cell in line.strip("|").split(" | ")] if line.startswith("|") else []
-        )
-        if not cells:
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if not line.startswith("|"):
             header = []
         elif not header:
             header = cells
@@ -107,30 +87,16 @@ def make_results(folder: Path, name: str) -> None:
         task = task_of(sweep, point)
         rate = 100.0 * point.workers * point.micro_batch**0.5
         step_s = point.global_batch / rate
-        measured = {
-            "samples_per_s": rate,
-            "step_mean_s": step_s,
-            "step_p50_s": step_s,
-            "latency_s": step_s,
-            "env_id": "a1b2",
-            "flags": [],
-        }
-        where = {
-            "status": "ok",
-            "hosts": 1,
-            "devices": "CPU",
-            "started_at": start + timedelta(minutes=number),
-        }
+        measured: dict[str, Any] = dict.fromkeys(("step_mean_s", "step_p50_s", "latency_s"), step_s)
+        measured |= {"samples_per_s": rate, "env_id": "a1b2", "flags": []}
+        where: dict[str, Any] = {"status": "ok", "hosts": 1, "devices": "CPU"}
+        where |= {"started_at": start + timedelta(minutes=number)}
         ranks = np.repeat(np.arange(point.workers), 4)
+        steps: dict[str, Any] = {"rank": ranks, "step": ranks * 0, "warmup": ranks > 0}
         results.commit(
             task_row(sweep, point, task) | measured | where,
             ranks=[{"rank": rank, "node": "a"} for rank in range(point.workers)],
-            steps={
-                "rank": ranks,
-                "step": ranks * 0,
-                "warmup": ranks > 0,
-                "step_s": step_s + ranks * 0.0,
-            },
+            steps=steps | {"step_s": step_s + ranks * 0.0},
             workload_types=column_types(sweep.workload),
         )
     results.compact()

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,23 +58,14 @@ def sweep_file(tmp_path: Path) -> Path:
 
 
 def torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "-m",
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    options = ("--standalone", "--nproc-per-node", "2", "-m", "benchmarks.by_torchrun")
     return subprocess.run(
-        [*command, "benchmarks.by_torchrun", *map(str, arguments)],
+        [sys.executable, "-m", "torch.distributed.run", *options, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=180,
         check=False,
-        env=environment,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
     )
 
 
@@ -99,24 +91,16 @@ def test_a_point_under_torchrun_prints_the_row_of_a_trial(sweep_file: Path) -> N
     file = sweep_file.parent / "row.json"
     row = printed(sweep_file.parent, sweep_file, "workers=2", "--row", file, "sync=local_sgd")
     assert json.loads(file.read_text()) == row
-    columns = {column.name for column in TRIALS}
-    assert {name for name in row if name not in columns} == {
-        "workload_inputs",
-        "workload_outputs",
-        "workload_fails_on",
-    }
+    own = {f"workload_{name}" for name in ("inputs", "outputs", "fails_on")}
+    assert row.keys() - {column.name for column in TRIALS} == own
     assert (row["status"], row["reason"], row["workers"], row["sync_period"]) == ("ok", None, 2, 8)
     assert row["measured_steps"] % 8 == 0
     assert row["comm_method"] == "wait"
-    assert row["exchange_share"] > 0
-    assert row["pass_s"] > 0
-    assert row["exchange_isolated_s"] > 0
+    for rate in ("exchange_share", "pass_s", "exchange_isolated_s", "mfu", "samples_per_s"):
+        assert row[rate] > 0, rate
     assert row["rank_skew"] >= row["rank_skew_low"] >= 0
-    assert row["mfu"] > 0
-    assert row["samples_per_s"] > 0
-    assert row["implausible"] is None
     assert (row["backend"], row["harness"]) == ("gloo", "torchrun")
-    assert row["question"] is None
+    assert row["implausible"] is row["question"] is None
 
 
 @pytest.mark.slow
@@ -178,16 +162,18 @@ def test_a_training_script_under_torchrun_has_a_group_of_its_own(tmp_path: Path)
     assert (json.loads(line)["status"], json.loads(line)["reason"]) == ("user_error", reason)
 
 
+def losing(text: str, number: str) -> str:
+    """A sweep file whose loss is this expression."""
+    loss = f"return model(batch).sum() * 0 + int({number})"
+    return text.replace("return super().loss(model, batch)", loss)
+
+
 @pytest.mark.slow
 def test_libraries_see_the_variables_of_a_point_when_they_are_loaded(sweep_file: Path) -> None:
     openmp = "\nOPENMP = ctypes.CDLL(next(Path(torch.__file__).parent.glob('lib/libgomp*')))\n"
-    sweep_file.write_text(
-        "import ctypes\nfrom pathlib import Path\n"
-        + SWEEP.replace("\n@dataclass", f"{openmp}\n@dataclass", 1).replace(
-            "return super().loss(model, batch)",
-            "return model(batch).sum() * 0 + float(OPENMP.omp_get_dynamic())",
-        )
-    )
+    text = SWEEP.replace("\n@dataclass", f"{openmp}\n@dataclass", 1)
+    text = losing(text, "OPENMP.omp_get_dynamic()")
+    sweep_file.write_text(f"import ctypes\nfrom pathlib import Path\n{text}")
     for value, seen in (("true", 1), ("false", 0)):
         done = torchrun(sweep_file, "workers=2", "sync=ddp", f"env.OMP_DYNAMIC={value}")
         (line,) = done.stdout.splitlines()
@@ -197,26 +183,19 @@ def test_libraries_see_the_variables_of_a_point_when_they_are_loaded(sweep_file:
 
 @pytest.mark.parametrize(("gpus", "is_hidden"), [(0, 1), (None, 0)])
 def test_ranks_that_use_no_gpu_see_none(sweep_file: Path, gpus: int | None, is_hidden: int) -> None:
-    text = SWEEP.replace(
-        "return super().loss(model, batch)",
-        "return model(batch).sum() * 0 + int(os.environ.get('CUDA_VISIBLE_DEVICES') == '')",
-    )
+    text = losing(SWEEP, "os.environ.get('CUDA_VISIBLE_DEVICES') == ''")
     resources = f"resources=Resources(gpus_per_worker={gpus}),"
-    sweep_file.write_text(
-        "import os\n" + text.replace("sweep = Sweep(", f"sweep = Sweep({resources}")
-    )
+    text = text.replace("sweep = Sweep(", f"sweep = Sweep({resources}")
+    sweep_file.write_text(f"import os\n{text}")
     row = printed(sweep_file.parent, sweep_file, "workers=2", "sync=ddp")
     assert (row["status"], row["loss_last"]) == ("ok", is_hidden)
 
 
 @pytest.mark.slow
 def test_a_value_that_changes_with_each_reading_of_the_file_is_refused(sweep_file: Path) -> None:
-    sweep_file.write_text(
-        "import os\n"
-        + SWEEP.replace(
-            '"workload.fails_on": [-1],', '"env.NCCL_DEBUG_SUBSYS": [os.urandom(8).hex()],'
-        )
-    )
+    changing = '"env.NCCL_DEBUG_SUBSYS": [os.urandom(8).hex()],'
+    text = SWEEP.replace('"workload.fails_on": [-1],', changing)
+    sweep_file.write_text(f"import os\n{text}")
     done = torchrun(sweep_file, "workers=2", "sync=ddp")
     assert done.returncode
     assert "the value of NCCL_DEBUG_SUBSYS changes each time" in done.stderr
@@ -240,6 +219,28 @@ def test_two_ranks_with_one_gpu_see_it_before_they_exchange(tmp_path: Path) -> N
     assert "have the same GPU (" in text
 
 
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused_line(
+    sweep_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Refused:
+    """The line in which the first rank of a world refuses these arguments."""
+
+    def refused(workers: int, *arguments: str) -> str:
+        for name, value in {"RANK": "0", "WORLD_SIZE": f"{workers}", "LOCAL_RANK": "0"}.items():
+            monkeypatch.setenv(name, value)
+        assert main([str(sweep_file), *arguments]) == 2
+        said = capsys.readouterr()
+        (line,) = said.err.splitlines()
+        assert line.startswith("dtsweep: ")
+        assert said.out == ""
+        return line
+
+    return refused
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -252,49 +253,32 @@ def test_two_ranks_with_one_gpu_see_it_before_they_exchange(tmp_path: Path) -> N
     ],
 )
 def test_what_can_not_be_measured_without_ray_is_refused_in_a_line(
-    sweep_file: Path,
-    arguments: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    sweep_file: Path, arguments: list[str], message: str, refused_line: Refused
 ) -> None:
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
-        monkeypatch.setenv(name, value)
-    assert main([str(sweep_file), *arguments]) == 2
-    said = capsys.readouterr()
-    (line,) = said.err.splitlines()
-    assert line.startswith("dtsweep: ")
-    assert message in line
-    assert said.out == ""
+    assert message in refused_line(2, *arguments)
 
 
 def test_a_precision_that_the_gpu_does_not_have_is_refused_in_a_line(
-    sweep_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    refused_line: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 0))
     threads = torch.get_num_threads()
     try:
-        assert main([str(sweep_file), "workers=2", "sync=ddp", "precision=tf32"]) == 2
+        line = refused_line(2, "workers=2", "sync=ddp", "precision=tf32")
     finally:
         torch.set_num_threads(threads)
-    (line,) = capsys.readouterr().err.splitlines()
     assert "precision tf32 needs GPUs of compute capability 8.0 or higher, here: 7.0" in line
 
 
 def test_a_gpu_that_torch_can_not_use_is_refused_in_a_line(
-    sweep_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    refused_line: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_nvml(StandInNvml(), monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}.items():
-        monkeypatch.setenv(name, value)
-    assert main([str(sweep_file), "workers=1", "sync=ddp"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused_line(1, "workers=1", "sync=ddp")
     assert line.startswith(f"dtsweep: torch {torch.__version__}, built ")
     assert "whose driver is 570.1; " in line
 

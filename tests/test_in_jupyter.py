@@ -44,13 +44,11 @@ class Kernel:
 
     def outputs(self, code: str) -> list[Output]:
         outputs: list[Output] = []
-        reply = self._client.execute_interactive(
-            code,
-            timeout=120,
-            output_hook=lambda message: outputs.append(
-                Output(message["msg_type"], message["content"])
-            ),
-        )
+
+        def note(message: dict[str, Any]) -> None:
+            outputs.append(Output(message["msg_type"], message["content"]))
+
+        reply = self._client.execute_interactive(code, timeout=120, output_hook=note)
         assert reply["content"]["status"] == "ok", "\n".join(reply["content"].get("traceback", []))
         return [output for output in outputs if output.kind not in ("status", "execute_input")]
 
@@ -66,18 +64,13 @@ class Kernel:
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
     folder = tmp_path_factory.mktemp("notebook")
     straggler = {"straggler": "rank 0 on secret-host"}
-    rows = [{**row, **(straggler if row.get("workers") == 2 else {})} for row in ROWS]
-    rows.append(
-        {
-            **ROWS[0],
-            **{"role": "canary", "status": "hang", "reason": f"{PAYLOAD} secret-host /home/ada/x"},
-        }
-    )
+    rows = [row | (straggler if row.get("workers") == 2 else {}) for row in ROWS]
+    hang = {"role": "canary", "status": "hang", "reason": f"{PAYLOAD} secret-host /home/ada/x"}
+    rows.append(ROWS[0] | hang)
     stored(tuple(rows), folder / "r")
     (folder / "small.py").write_text(SWEEP)
-    manager, client = start_new_kernel(
-        kernel_name="python3", cwd=str(folder), env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    manager, client = start_new_kernel(kernel_name="python3", cwd=str(folder), env=environment)
     try:
         shell = Kernel(client)
         shell.outputs(
@@ -102,13 +95,10 @@ def test_a_study_says_how_many_trials_and_points_it_has(kernel: Kernel) -> None:
     assert "Study of 6 trials (6 ok), 6 measured points" in kernel.html("study")
 
 
-def test_a_recommendation_is_shown_with_its_code(kernel: Kernel) -> None:
+def test_a_recommendation_has_its_code_and_a_frontier_is_a_table(kernel: Kernel) -> None:
     html = kernel.html("analysis.recommend(study)[0]")
     assert "Best of one launch each: ddp workers=2" in html
     assert "<pre>" in html
-
-
-def test_a_frontier_is_a_table_of_its_points(kernel: Kernel) -> None:
     html = kernel.html("content.frontiers[0]")
     assert {"point", "step ms", "samples/s", "standing"} <= set(headers(html))
 
@@ -136,9 +126,8 @@ def test_a_representation_is_one_short_line(kernel: Kernel) -> None:
     lines = printed.content["text"].splitlines()
     assert len(lines) == 7
     assert max(map(len, lines)) < 150
-    assert lines[2] == (
-        "<Recommendation: single_launch, workers=2 samples_per_s=70, of 2 candidates>"
-    )
+    said = "<Recommendation: single_launch, workers=2 samples_per_s=70, of 2 candidates>"
+    assert lines[2] == said
 
 
 def test_a_run_prints_a_line_for_each_trial(kernel: Kernel) -> None:

@@ -56,11 +56,7 @@ def test_docstrings_use_plain_words() -> None:
 
 
 def test_docs_use_plain_words() -> None:
-    pages = [
-        ROOT / "README.md",
-        *(ROOT / "docs").glob("*.md"),
-        *(ROOT / "docs" / "adr").glob("*.md"),
-    ]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/adr").glob("*.md")]
     assert _idioms_per_1000("\n".join(map(_prose, pages))) < IDIOMS_PER_1000
 
 

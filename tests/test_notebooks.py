@@ -31,12 +31,15 @@ def cells_of(name: str) -> list[dict[str, Any]]:
     return cells
 
 
+def code_of(name: str) -> list[str]:
+    return ["".join(cell["source"]) for cell in cells_of(name) if cell["cell_type"] == "code"]
+
+
 def run_cells(name: str) -> None:
     """Run the code of a notebook in this process, without a kernel."""
     known: dict[str, Any] = {"display": repr}
-    for cell in cells_of(name):
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), known)
+    for code in code_of(name):
+        exec(code, known)
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -63,9 +66,10 @@ def test_a_notebook_ends_with_a_decision(ran: Any) -> None:
     headings = [cell.source for cell in ran.cells if cell.cell_type == "markdown"]
     assert headings[-1].startswith("## The decision")
     last = ran.cells[-1].outputs
-    text = " ".join(
+    texts = [
         output.get("text", "") + output.get("data", {}).get("text/html", "") for output in last
-    )
+    ]
+    text = " ".join(texts)
     assert re.search(r"(Take|Undecided after|Best of one launch each)", text)
 
 
@@ -80,10 +84,7 @@ def test_a_notebook_is_stored_without_outputs(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_imports_public_names_alone(name: str) -> None:
-    code = "\n".join(
-        "".join(cell["source"]) for cell in cells_of(name) if cell["cell_type"] == "code"
-    )
-    for node in ast.walk(ast.parse(code)):
+    for node in ast.walk(ast.parse("\n".join(code_of(name)))):
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names if alias.name.startswith("dtsweep")]
             assert modules in ([], ["dtsweep"])
@@ -120,11 +121,8 @@ def test_a_sample_is_sound_and_identifies_nobody(name: str) -> None:
     hosts = [run.record.host for run in sample.run_records()]
     assert hosts
     assert all(re.fullmatch(r"host \d+", host) for host in hosts)
-    assert [
-        text
-        for text in texts_of(rows)
-        if re.search(r"/root|/home|/Users|/tmp|\d+\.\d+\.\d+\.\d+", text)
-    ] == []
+    private = re.compile(r"/root|/home|/Users|/tmp|\d+\.\d+\.\d+\.\d+")
+    assert [text for text in texts_of(rows) if private.search(text)] == []
 
 
 def test_a_sample_has_the_rows_of_its_source_without_names(tmp_path: Path) -> None:
@@ -152,10 +150,7 @@ def test_a_sample_has_the_rows_of_its_source_without_names(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_says_so_where_no_trial_ended_ok(
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stored(({"status": "hang"},), tmp_path / "r")
     monkeypatch.setenv("DTSWEEP_RESULTS", str(tmp_path / "r"))

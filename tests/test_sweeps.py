@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import StringIO
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -61,12 +62,10 @@ def test_batchsize_has_at_least_24_trials_over_all_semantics() -> None:
 
 def test_workers_compares_worlds_at_equal_global_batch() -> None:
     _, points = possible("workers.py")
-    by_world = {
-        workers: {point.global_batch for point in points if point.workers == workers}
-        for workers in {point.workers for point in points}
-    }
-    assert len(by_world) > 1
-    assert len(set(map(frozenset, by_world.values()))) == 1
+    worlds = {point.workers for point in points}
+    sizes = {point.global_batch for point in points}
+    assert len(worlds) > 1
+    assert {(point.workers, point.global_batch) for point in points} == {*product(worlds, sizes)}
 
 
 def test_accumulation_keeps_the_global_batch() -> None:
@@ -78,13 +77,11 @@ def test_accumulation_keeps_the_global_batch() -> None:
 def test_sync_modes_has_all_modes_and_goes_from_exact_to_unbounded() -> None:
     _, points = possible("sync_modes.py")
     # Workers that share memory need another placement.
-    assert {point.sync for point in points} == {
-        name for name, mode in MODES.items() if not mode.shares_memory
-    }
+    apart = {name for name, mode in MODES.items() if not mode.shares_memory}
+    assert {point.sync for point in points} == apart
     servers = [point for point in points if point.sync == "parameter_server"]
-    assert {(point.staleness, point.shards) for point in servers} == {
-        (s, n) for s in (0, 2, None) for n in (1, 2)
-    }
+    bounds = {(point.staleness, point.shards) for point in servers}
+    assert bounds == {*product((0, 2, None), (1, 2))}
     periods = {point.sync_period for point in points if point.sync == "local_sgd"}
     assert periods == {2, 8, 32}
     assert {point.semantics for point in points} == {"exact", "stale", "local"}

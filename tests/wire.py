@@ -10,6 +10,7 @@ import fcntl
 import functools
 import json
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -71,9 +72,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "gossip topology=exponential": {"topology": "exponential"},
     f"federated sync_period={PERIOD}": {"sync_period": PERIOD, "participation": 0.5},
     f"local_sgd sync_period={PERIOD} after synchronous_steps": {
-        "sync_period": PERIOD,
-        "synchronous_steps": PERIOD,
-        "local_momentum": "average",
+        **{"sync_period": PERIOD, "synchronous_steps": PERIOD, "local_momentum": "average"}
     },
     f"diloco sync_period={PERIOD}": {"sync_period": PERIOD},
     **{
@@ -139,12 +138,8 @@ def model_bytes() -> int:
 
 def sent_on_loopback() -> int:
     """Bytes that the kernel has sent through this network namespace's loopback, with headers."""
-    (line,) = [
-        line
-        for line in Path("/proc/net/dev").read_text("utf-8").splitlines()
-        if line.strip().startswith("lo:")
-    ]
-    return int(line.partition(":")[2].split()[8])
+    (numbers,) = re.findall(r"^ *lo:(.*)$", Path("/proc/net/dev").read_text("utf-8"), re.MULTILINE)
+    return int(numbers.split()[8])
 
 
 def kernel_bytes(work: Callable[[], object]) -> int:
@@ -167,14 +162,8 @@ class Trained:
     ) -> None:
         mode = name.partition(" ")[0]
         self.info, self.clock = MODES[mode], CpuClock()
-        self.point = Point(
-            workers=workers,
-            micro_batch=2,
-            sync=mode,
-            optimizer="adam",
-            workload=Blocks(),
-            **VARIANTS[name],
-        )
+        fields = {"sync": mode, "optimizer": "adam", **VARIANTS[name]}
+        self.point = Point(workers=workers, micro_batch=2, workload=Blocks(), **fields)
         job = Job(point=self.point, rank=rank, device=CPU, loss=loss_in_precision(self.point, CPU))
         self.mode: SyncMode = load_mode(mode)(job)
         self._batches: Iterator[Iterator[Any]] = batches_of_steps(job, lambda: self.mode.slot)
@@ -281,9 +270,8 @@ def count_odd(*, workers: int) -> dict[str, Any]:
 
 def count_all(rank: int, workers: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store{workers}", rank=rank, world_size=workers
-    )
+    store = f"file://{folder}/store{workers}"
+    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=workers)
     found = {name: count_variant(name, workers=workers, rank=rank) for name in variants_of(workers)}
     if workers == 2:
         found |= count_odd(workers=workers)
@@ -313,15 +301,9 @@ def what_ranks_send(folder: Path) -> dict[int, list[dict[str, dict[str, Any]]]]:
     In a namespace of their own where there are the rights.
     """
     words = in_a_namespace() or []
+    command = [sys.executable, "-m", "tests.wire", str(folder), *(["alone"] if words else [])]
     subprocess.run(
-        [
-            *words,
-            sys.executable,
-            "-m",
-            "tests.wire",
-            str(folder),
-            *(["alone"] if words else []),
-        ],
+        [*words, *command],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"},
         check=True,

@@ -92,11 +92,7 @@ def test_own_modules_travel_from_wherever_they_are_imported(
         ("::1:6379", "", "address '::1:6379' is not HOST:PORT; use that ([::1]:6379 in IPv6)"),
         ("head", "", "address 'head' is not HOST:PORT"),
         ("ray://head:10001", "", "'ray://head:10001': that is for Ray Client"),
-        (
-            "auto",
-            "http://127.0.0.1:8265",
-            "RAY_ADDRESS is 'http://127.0.0.1:8265': that is its dashboard's address",
-        ),
+        ("auto", "http://head:8265", "RAY_ADDRESS is 'http://head:8265': that is its dashboard's"),
         (None, "127.0.0.1:1", "no Ray at '127.0.0.1:1' (Connection refused)"),
     ],
 )
@@ -117,10 +113,8 @@ def test_what_accepts_and_never_answers_is_no_ray(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("RAY_gcs_rpc_server_connect_timeout_s", "1")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with (
-            pytest.raises(SweepError, match=f"no Ray at '{address}' .*; start one"),
-            connected(address, folder=None),
-        ):
+        refused = pytest.raises(SweepError, match=f"no Ray at '{address}' .*; start one")
+        with refused, connected(address, folder=None):
             raise AssertionError
 
 
@@ -206,11 +200,9 @@ def heads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Head, Head
     bare, known = (Path(tmp_path_factory.mktemp(name)) for name in ("b", "k"))
     (known / ".ray").mkdir()
     (known / ".ray" / "auth_token").write_text("a" * 64)
-    with (
-        started(bare, has_dashboard=False) as first,
-        started(known, has_dashboard=HAS_DASHBOARD) as second,
-    ):
-        yield first, second
+    second = started(known, has_dashboard=HAS_DASHBOARD)
+    with started(bare, has_dashboard=False) as first, second as other:
+        yield first, other
 
 
 JOINS = """
@@ -314,9 +306,8 @@ def test_a_job_runs_as_the_docs_say_with_the_modules_that_it_brings(
 ) -> None:
     (tmp_path / "sweeps").mkdir()
     # A name that no reader of the source finds: only the job's own list of modules brings it.
-    sweep = SWEEP.replace(
-        "import package.inside", 'import importlib; importlib.import_module("hid" + "den")'
-    )
+    by_name = 'import importlib; importlib.import_module("hid" + "den")'
+    sweep = SWEEP.replace("import package.inside", by_name)
     sweep = sweep.replace("from afar import net", "from beside import net")
     (tmp_path / "sweeps" / "batchsize.py").write_text(sweep)
     (tmp_path / "sweeps" / "beside.py").write_text(NET)
@@ -324,9 +315,8 @@ def test_a_job_runs_as_the_docs_say_with_the_modules_that_it_brings(
     (tmp_path / "hidden" / "__init__.py").write_text("")
     (tmp_path / "dtsweep").symlink_to(ROOT / "dtsweep")
     line = next(line for line in commands() if line.startswith("ray job submit"))
-    line = line.replace('["dtsweep"]', '["dtsweep", "hidden"]').replace(
-        "/data/batchsize", str(tmp_path / "r")
-    )
+    line = line.replace('["dtsweep"]', '["dtsweep", "hidden"]')
+    line = line.replace("/data/batchsize", str(tmp_path / "r"))
     # The head of this test listens on another port.
     line = line.replace("--address http://127.0.0.1:8265 ", "")
     options, entrypoint = line.split(" -- ")

@@ -24,6 +24,8 @@ from tests.processes import begun, processes_with, read_until
 pytestmark = pytest.mark.ray
 
 FAULTY = Path(__file__).parents[1] / "faulty.py"
+RANK = f"rank 1 on {socket.gethostname()}"
+KERNEL = f"{RANK} ended: CUDA error: device-side assert triggered (faulty.py:"
 
 
 class Faults(NamedTuple):
@@ -54,19 +56,9 @@ def faults(
     [
         ("raise", "user_error", "rank 1: ValueError: wrong on one rank"),
         ("kill", "rank_died", "rank 1 on "),
-        (
-            "kernel",
-            "user_error",
-            f"rank 1 on {socket.gethostname()} ended: CUDA error: device-side assert triggered "
-            "(faulty.py:",
-        ),
-        ("hang", "hang", f"no answer from rank 1 on {socket.gethostname()} "),
-        (
-            "stop",
-            "hang",
-            f"rank 1 on {socket.gethostname()} is stopped by a signal (SIGSTOP); "
-            "no answer after 15 s ",
-        ),
+        ("kernel", "user_error", KERNEL),
+        ("hang", "hang", f"no answer from {RANK} "),
+        ("stop", "hang", f"{RANK} is stopped by a signal (SIGSTOP); no answer after 15 s "),
     ],
 )
 def test_a_fault_is_a_row_with_its_status_reason_and_log(

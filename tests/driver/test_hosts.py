@@ -146,16 +146,9 @@ def hosts(hidden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[li
 
 def run_on(host: str, hidden: Path, results: Path) -> subprocess.CompletedProcess[str]:
     """Run `script.py` of the hidden folder as the driver, on a host that sees the folder."""
-    (hidden / "afar.py").write_text(
-        "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
-    )
-    command: list[str | Path] = [
-        sys.executable,
-        hidden / "script.py",
-        "10.77.0.1:6379",
-        results,
-        hidden,
-    ]
+    net = "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
+    (hidden / "afar.py").write_text(net)
+    command = (sys.executable, hidden / "script.py", "10.77.0.1:6379", results, hidden)
     return subprocess.run(
         ["ip", "netns", "exec", host, *command],
         cwd=results.parent,
@@ -213,12 +206,9 @@ def test_a_training_script_and_its_module_travel_to_hosts_without_them(
 ) -> None:
     (hidden / "train.py").write_text(TRAIN)
     text = SCRIPT[: SCRIPT.index("@dataclass")].replace("from afar import net\n", "")
-    text += SCRIPT[SCRIPT.index("sweep = Sweep(") :].replace(
-        "Small()", "workloads.Script(HIDDEN + '/train.py', arguments=('--hidden', HIDDEN))"
-    )
-    text = text.replace(
-        "import Measure, Resources, Sweep", "import Measure, Resources, Sweep, workloads"
-    )
+    script = "workloads.Script(HIDDEN + '/train.py', arguments=('--hidden', HIDDEN))"
+    text += SCRIPT[SCRIPT.index("sweep = Sweep(") :].replace("Small()", script)
+    text = text.replace("Resources, Sweep\n", "Resources, Sweep, workloads\n")
     (hidden / "script.py").write_text(text)
     done = run_on(hosts[0], hidden, tmp_path / "r")
     assert done.returncode == 0, done.stderr

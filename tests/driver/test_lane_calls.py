@@ -19,9 +19,10 @@ from dtsweep.errors import SweepError
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.session.nodes import on_node
 from dtsweep.session.session import Session
-from dtsweep.session.session_settings import Code, Settings
+from dtsweep.session.session_settings import Settings
 from dtsweep.session.slot import Slot
 from dtsweep.sweep.point import World
+from tests.session.test_slot import settings as slot_settings
 
 pytestmark = pytest.mark.ray
 
@@ -53,15 +54,7 @@ class Opened(Slot):
 @pytest.fixture
 def settings(tmp_path: Path, ray_address: str) -> Iterator[Settings]:
     with connected(ray_address, folder=None):
-        yield Settings(
-            code=Code(pickled=b"", folder=None),
-            cpus_per_worker=1,
-            gpus_per_worker=0,
-            environment={},
-            node_timeout_s=1.0,
-            storage=str(tmp_path),
-            is_private=True,
-        )
+        yield slot_settings(tmp_path)
 
 
 def test_a_slot_hears_every_rank_while_all_of_them_wait_for_their_next_task(
@@ -95,9 +88,8 @@ def test_a_ray_that_has_ended_leaves_the_process_as_it_was(monkeypatch: pytest.M
     monkeypatch.delenv("PYTHONBREAKPOINT", raising=False)
     monkeypatch.setenv("RAY_ADDRESS", "nowhere:1")
     before, terminate = dict(os.environ), signal.getsignal(signal.SIGTERM)
-    with connected(
-        "local", folder=None, environment={"RAY_TRAIN_METRICS_ENABLED": "0", "OTHER": "1"}
-    ):
+    variables = {"RAY_TRAIN_METRICS_ENABLED": "0", "OTHER": "1"}
+    with connected("local", folder=None, environment=variables):
         assert "OTHER" not in os.environ
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "4"
     assert dict(os.environ) == before

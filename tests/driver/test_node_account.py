@@ -85,10 +85,17 @@ def test_seconds_of_a_session_and_the_cost_of_its_rows() -> None:
     assert account.words() == ["this run cost $1.12"]
 
 
-def test_an_attempt_that_is_cut_pays_for_the_nodes_of_its_session() -> None:
+def with_node(*, passed: float = 0.0) -> tuple[World, NodeAccount]:
+    """A world of one node, and an account of it for so long."""
     world = World()
     world.node("a")
     account = world.account()
+    world.now += passed
+    return world, account
+
+
+def test_an_attempt_that_is_cut_pays_for_the_nodes_of_its_session() -> None:
+    world, account = with_node()
     account.handed_out(0, session="s")
     world.now += 10
     account.ended(0, result(["a"], trial_s=10), wall_s=10, is_trial=True)
@@ -160,10 +167,10 @@ def test_a_node_has_the_first_name_with_a_price_or_else_its_first_name_or_its_sh
 @given(lives=st.lists(st.tuples(st.integers(-5, 30), st.integers(1, 40)), min_size=1, max_size=3))
 def test_seconds_are_the_lifetimes_in_the_run(lives: list[tuple[int, int]]) -> None:
     world = World(now=0.0)
-    for index, (began, length) in enumerate(lives):
-        world.lives.append(
-            NodeLife(node_id=str(index), node_type="gpu", began=began, ended=began + length)
-        )
+    world.lives = [
+        NodeLife(node_id=str(index), node_type="gpu", began=began, ended=began + length)
+        for index, (began, length) in enumerate(lives)
+    ]
     account = world.account()
     world.now = 80.0
     lifetimes = sum(max(0, began + length) - max(0, began) for began, length in lives)
@@ -176,10 +183,7 @@ def budget(account: NodeAccount | None = None, **limits: float) -> Budget:
 
 
 def test_no_trial_begins_that_would_pass_the_limit_of_money() -> None:
-    world = World()
-    world.node("a")
-    account = world.account()
-    world.now += 100
+    world, account = with_node(passed=100)
     # A dollar is spent; a trial of a minute on the one node costs 60 cents.
     assert budget(account, max_cost_usd=1.61).has_room()
     assert not budget(account, max_cost_usd=1.59).has_room()
@@ -204,10 +208,7 @@ def test_no_trial_begins_that_would_pass_the_limit_of_time() -> None:
 
 
 def test_a_limit_says_what_is_spent_and_how_to_go_on() -> None:
-    world = World()
-    world.node("a")
-    account = world.account()
-    world.now += 412
+    world, account = with_node(passed=412)
     over = budget(account, max_cost_usd=4.0)
     assert over.words() == "spent $4.12 of $4.00"
     assert over.next_step() == "the same command with --max-cost 8.2 goes on"

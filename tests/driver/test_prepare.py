@@ -20,23 +20,21 @@ from dtsweep.sweep.point import World
 from tests.counts import calls_of
 from tests.outcomes import Tokens
 
+Resource = Mapping[str, float]
+Axes = dict[str, list[Any]]
 TWO_OF_TWO = [{"CPU": 2.0}, {"CPU": 2.0}]
-
-
-UNKNOWN = Autoscaler()
+EIGHT_GPUS = {"CPU": 16.0, "GPU": 8.0}
 HEAD = {"node:__internal_head__": 1.0}
+UNKNOWN = Autoscaler()
+ONCE = Measure(repeats=1)
 
 
-def cluster_of(
-    nodes: Sequence[Mapping[str, float]], autoscaler: Autoscaler | None = None
-) -> Cluster:
-    named = [
-        Node(node_id=f"node{index}", resources=resources) for index, resources in enumerate(nodes)
-    ]
+def cluster_of(nodes: Sequence[Resource], autoscaler: Autoscaler | None = None) -> Cluster:
+    named = [Node(node_id=f"node{index}", resources=has) for index, has in enumerate(nodes)]
     return Cluster(name="test", is_private=False, nodes=named, autoscaler=autoscaler)
 
 
-def adds(*types: tuple[int, Mapping[str, float]], most: int = 100) -> Autoscaler:
+def adds(*types: tuple[int, Resource], most: int = 100) -> Autoscaler:
     """An autoscaler that can have so many nodes of each type, and of all together."""
     kinds = [
         NodeType(name=f"type{i}", resources=has, max_nodes=count)
@@ -63,20 +61,14 @@ def made_of(sweep: Sweep, plan: Plan, cluster: Cluster) -> Made:
     return Made(sweep=settled.sweep, nests=settled.nests, **vars(layout))
 
 
-def prepared(
-    cluster: Cluster,
-    axes: dict[str, list[Any]],
-    *,
-    measure: Measure | None = None,
-    **resources: Any,
-) -> Made:
-    sweep = Sweep(
-        workload=Tokens(),
-        axes=axes,
-        measure=measure or Measure(repeats=1),
-        resources=Resources(**resources),
-    )
-    return made_of(sweep, make_plan(sweep, candidates(sweep), []), cluster)
+def planned(axes: Axes, *, measure: Measure = ONCE, **resources: Any) -> tuple[Sweep, Plan]:
+    settings = Resources(**resources)
+    sweep = Sweep(workload=Tokens(), axes=axes, measure=measure, resources=settings)
+    return sweep, make_plan(sweep, candidates(sweep), [])
+
+
+def prepared(cluster: Cluster, axes: Axes, **settings: Any) -> Made:
+    return made_of(*planned(axes, **settings), cluster)
 
 
 def refused(made: Made) -> dict[tuple[int, str], str]:
@@ -84,35 +76,35 @@ def refused(made: Made) -> dict[tuple[int, str], str]:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "autoscaler", "given", "settled"),
+    ("gpus", "autoscaler", "given", "settled"),
     [
-        ([{"CPU": 2.0}], None, None, 0),
-        ([{"CPU": 2.0, "GPU": 8.0}], None, None, 1),
-        ([{"CPU": 2.0}], adds((1, {"CPU": 8.0, "GPU": 4.0})), None, 1),
-        ([{"CPU": 2.0}], adds((1, {"CPU": 8.0})), None, 0),
-        ([{"CPU": 2.0, "GPU": 8.0}], UNKNOWN, None, 1),
-        ([{"CPU": 2.0}], UNKNOWN, 0, 0),
-        ([{"CPU": 2.0, "GPU": 8.0}], None, 0, 0),
-        ([{"CPU": 2.0, "GPU": 8.0}], None, 1, 1),
+        (0, None, None, 0),
+        (8, None, None, 1),
+        (0, adds((1, {"CPU": 8.0, "GPU": 4.0})), None, 1),
+        (0, adds((1, {"CPU": 8.0})), None, 0),
+        (8, UNKNOWN, None, 1),
+        (0, UNKNOWN, 0, 0),
+        (8, None, 0, 0),
+        (8, None, 1, 1),
     ],
 )
 def test_a_worker_gets_a_gpu_where_there_are_any_unless_the_sweep_says_otherwise(
-    nodes: list[Mapping[str, float]], autoscaler: Autoscaler | None, given: int | None, settled: int
+    gpus: int, autoscaler: Autoscaler | None, given: int | None, settled: int
 ) -> None:
-    made = prepared(cluster_of(nodes, autoscaler), {"workers": [1]}, gpus_per_worker=given)
+    has = {"CPU": 2.0} | ({"GPU": gpus} if gpus else {})
+    made = prepared(cluster_of([has], autoscaler), {"workers": [1]}, gpus_per_worker=given)
     assert made.sweep.resources.gpus_per_worker == settled
 
 
 def test_node_types_that_are_unknown_are_not_taken_for_types_without_gpus() -> None:
-    with pytest.raises(
-        SweepError, match=r"say how many GPUs a worker gets, Resources\(gpus_per_worker=1\)"
-    ):
+    said = r"say how many GPUs a worker gets, Resources\(gpus_per_worker=1\)"
+    with pytest.raises(SweepError, match=said):
         prepared(cluster_of([{"CPU": 2.0}], UNKNOWN), {"workers": [1]})
 
 
 def test_what_does_not_fit_is_refused_with_its_reason_and_in_no_session() -> None:
     placements = {"pack": "", "strict_pack": " on one node", "strict_spread": " on a node each"}
-    axes: dict[str, list[Any]] = {"workers": [1, 3, 5], "placement": [*placements]}
+    axes: Axes = {"workers": [1, 3, 5], "placement": [*placements]}
     made = prepared(cluster_of(TWO_OF_TWO), axes)
     room = "don't fit: 2 nodes with room for 2+2"
     assert refused(made) == {
@@ -138,23 +130,20 @@ def test_what_does_not_fit_is_refused_with_its_reason_and_in_no_session() -> Non
 
 
 def test_what_ran_out_of_memory_is_no_canary() -> None:
-    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [2, 4, 8]}, measure=Measure(repeats=1))
-    plan = make_plan(sweep, candidates(sweep), [])
+    sweep, plan = planned({"micro_batch": [2, 4, 8]})
     sizes = {trial.point.micro_batch: trial.trial_id for trial in plan.to_run}
 
     def canary(*full: int) -> int:
         rows = [{"trial_id": sizes[size], "status": "oom_device"} for size in full]
-        (trial,) = made_of(
-            sweep, replace(plan, rows=rows), cluster_of(TWO_OF_TWO)
-        ).canaries.values()
+        made = made_of(sweep, replace(plan, rows=rows), cluster_of(TWO_OF_TWO))
+        (trial,) = made.canaries.values()
         return trial.point.micro_batch
 
     assert (canary(), canary(8), canary(4, 8)) == (4, 4, 2)
 
 
 def test_a_run_that_goes_on_in_a_later_round_has_the_canaries_of_the_first() -> None:
-    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [2, 4, 8]}, measure=Measure(repeats=1))
-    first = make_plan(sweep, candidates(sweep), [])
+    sweep, first = planned({"micro_batch": [2, 4, 8]})
     best = max(first.to_run, key=lambda trial: trial.point.micro_batch)
     launches = [replace(best, repeat=repeat, trial_id=f"{repeat}") for repeat in range(2, 6)]
     later = replace(first, to_run=launches[3:], done=[*first.to_run, *launches[:3]])
@@ -184,10 +173,7 @@ def test_what_fits_not_even_with_all_nodes_that_can_be_added_is_refused(
 
 
 def test_a_cluster_that_grows_is_asked_for_the_most_nodes_first_and_for_each_world_once() -> None:
-    axes: dict[str, list[Any]] = {
-        "workers": [2, 4],
-        "placement": ["pack", "strict_pack", "strict_spread"],
-    }
+    axes: Axes = {"workers": [2, 4], "placement": ["pack", "strict_pack", "strict_spread"]}
     grows = cluster_of([HEAD], adds((9, {"CPU": 4.0})))
     made = prepared(grows, axes, measure=Measure(repeats=2, nested=False))
     shapes = [(g[0].point.workers, g[0].point.placement, g[0].repeat) for g in made.groups]
@@ -203,7 +189,7 @@ def sessions(made: Made) -> list[list[tuple[int, int]]]:
 
 
 def test_where_nodes_come_or_sessions_share_them_the_repeats_of_a_world_follow_each_other() -> None:
-    axes: dict[str, list[Any]] = {"workers": [1, 2]}
+    axes: Axes = {"workers": [1, 2]}
     twice = Measure(repeats=2, half_width=None, min_seconds=30)
     fixed = prepared(cluster_of(TWO_OF_TWO), axes, measure=twice)
     assert (sessions(fixed), fixed.flags) == ([[(2, 1), (1, 1)], [(2, 2), (1, 2)]], ())
@@ -221,8 +207,8 @@ def test_where_nodes_come_or_sessions_share_them_the_repeats_of_a_world_follow_e
 def test_on_an_autoscaler_a_smaller_world_shares_a_session_only_if_a_start_is_longer() -> None:
     grows = cluster_of(TWO_OF_TWO, adds((1, {"CPU": 2.0})))
     brief = Measure(repeats=1, half_width=None, min_seconds=1)
-    few: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": [1, 2]}
-    many: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": list(range(1, 20))}
+    few: Axes = {"workers": [1, 2], "micro_batch": [1, 2]}
+    many: Axes = few | {"micro_batch": [*range(1, 20)]}
     assert prepared(grows, few, measure=brief).nests
     assert not prepared(grows, few, measure=replace(brief, min_seconds=10)).nests
     assert not prepared(grows, many, measure=brief).nests
@@ -253,10 +239,7 @@ def test_a_single_session_has_nobody_to_share_nodes_with() -> None:
     ],
 )
 def test_a_worker_with_a_gpu_gets_its_share_of_the_nodes_cpus(
-    nodes: list[Mapping[str, float]],
-    autoscaler: Autoscaler | None,
-    resources: dict[str, Any],
-    settled: int,
+    nodes: list[Resource], autoscaler: Autoscaler | None, resources: dict[str, Any], settled: int
 ) -> None:
     made = prepared(cluster_of(nodes, autoscaler), {"workers": [1]}, **resources)
     assert made.sweep.resources.cpus_per_worker == settled
@@ -264,16 +247,12 @@ def test_a_worker_with_a_gpu_gets_its_share_of_the_nodes_cpus(
 
 
 def test_results_that_are_continued_keep_the_cpus_of_their_workers() -> None:
-    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [1, 2]}, measure=Measure(repeats=1))
-    plan = make_plan(sweep, candidates(sweep), [])
+    sweep, plan = planned({"micro_batch": [1, 2]})
     row: dict[str, Any] = {"trial_id": "t", "status": "ok", "window_s": None}
     row |= {"gpus_per_worker": 1.0, "cpus_per_worker": 2.0}
     rows = [row, {**row, "status": "user_error", "cpus_per_worker": 3.0}]
     made = made_of(sweep, replace(plan, rows=rows), cluster_of([{"CPU": 16.0, "GPU": 2.0}]))
     assert made.sweep.resources.cpus_per_worker == 2
-
-
-EIGHT_GPUS = {"CPU": 16.0, "GPU": 8.0}
 
 
 @pytest.mark.parametrize(
@@ -287,37 +266,25 @@ EIGHT_GPUS = {"CPU": 16.0, "GPU": 8.0}
     ],
 )
 def test_no_more_sessions_are_expected_at_a_time_than_the_nodes_have_room_for(
-    nodes: list[Mapping[str, float]],
-    autoscaler: Autoscaler | None,
-    share_nodes: bool,
-    settled: int,
+    nodes: list[Resource], autoscaler: Autoscaler | None, share_nodes: bool, settled: int
 ) -> None:
-    sweep = Sweep(
-        workload=Tokens(),
-        axes={"workers": [1]},
-        measure=Measure(repeats=1),
-        resources=Resources(concurrent=9, share_nodes=share_nodes, gpus_per_worker=0),
-    )
-    plan = make_plan(sweep, candidates(sweep), [])
+    asked = {"concurrent": 9, "share_nodes": share_nodes, "gpus_per_worker": 0}
+    sweep, plan = planned({"workers": [1]}, **asked)
     made = prepare(sweep, plan, cluster_of(nodes, autoscaler))
     assert made.sweep.resources.concurrent == settled
-    said = fewer_sessions(sweep, made)
-    assert said is not None
-    if autoscaler is None:
-        assert said.startswith("concurrent=9: the cluster has room for ")
-    else:
-        assert "one session runs at a time" in said
+    why = "one session runs at a time" if autoscaler else "concurrent=9: the cluster has room for "
+    assert why in (fewer_sessions(sweep, made) or "")
 
 
 def test_one_session_is_split_for_slots_that_would_have_none() -> None:
-    axes: dict[str, list[Any]] = {"micro_batch": list(range(1, 20))}
+    axes: Axes = {"micro_batch": [*range(1, 20)]}
     made = prepared(cluster_of(TWO_OF_TWO), axes, concurrent=2)
     assert [len(group) for group in made.groups] == [10, 9]
     assert len({trial.trial_id for group in made.groups for trial in group}) == 19
     many = prepared(cluster_of([EIGHT_GPUS]), axes, concurrent=8, share_nodes=True)
     # Parts of fewer than four trials are not worth another start.
     assert [len(group) for group in many.groups] == [5, 5, 5, 4]
-    few = prepared(cluster_of(TWO_OF_TWO), {"micro_batch": list(range(1, 8))}, concurrent=2)
+    few = prepared(cluster_of(TWO_OF_TWO), {"micro_batch": [*range(1, 8)]}, concurrent=2)
     assert [len(group) for group in few.groups] == [7]
 
 
@@ -326,13 +293,8 @@ def test_a_thousand_nodes_are_looked_at_once_for_each_shape_of_a_world(slots: in
     cluster = cluster_of([{"CPU": 2.0}] * 1000)
 
     def work(points: int) -> int:
-        sweep = Sweep(
-            workload=Tokens(),
-            axes={"workers": [1, 2], "micro_batch": list(range(1, points // 2 + 1))},
-            resources=Resources(concurrent=slots),
-            measure=Measure(repeats=1),
-        )
-        plan = make_plan(sweep, candidates(sweep), [])
+        axes: Axes = {"workers": [1, 2], "micro_batch": [*range(1, points // 2 + 1)]}
+        sweep, plan = planned(axes, concurrent=slots)
         return calls_of(lambda: made_of(sweep, plan, cluster))
 
     few, many = work(100), work(1100)

@@ -19,6 +19,10 @@ from tests.outcomes import Tokens
 OK = {"status": "ok", "repeat": 1, "latency_s": 0.1, "semantics": "exact", "model_digest": "a"}
 
 
+def ended_as(status: str, reason: str, *, repeat: int = 1) -> dict[str, object]:
+    return {"status": status, "reason": reason, "repeat": repeat}
+
+
 def console_of(out: StringIO, *, width: int = 80, is_terminal: bool = False) -> Console:
     return Console(file=out, width=width, force_terminal=is_terminal, color_system=None)
 
@@ -77,24 +81,20 @@ def lines_of(out: StringIO) -> tuple[list[str], list[str]]:
     """What was printed, without what moves the cursor: the lines that stay, and the live lines."""
     plain = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", out.getvalue())
     lines = [line for line in re.split(r"[\r\n]+", plain) if line]
-    return [line for line in lines if " trials  " not in line], [
-        line for line in lines if " trials  " in line
-    ]
+    live = [line for line in lines if " trials  " in line]
+    return [line for line in lines if line not in live], live
 
 
 def test_a_terminal_names_each_trial_above_the_live_line_as_a_pipe_does() -> None:
     said = {}
     for is_terminal in (True, False):
         out = StringIO()
-        with Progress(
-            axes=["workers"], console=console_of(out, is_terminal=is_terminal)
-        ) as progress:
+        console = console_of(out, is_terminal=is_terminal)
+        with Progress(axes=["workers"], console=console) as progress:
             progress.total = 3
             progress.canary(Point(workers=2), OK)
             progress.ended(Point(workers=2), OK | {"samples_per_s": 251234.0})
-            progress.ended(
-                Point(workers=1), {"status": "hang", "reason": "no end in 60 s", "repeat": 2}
-            )
+            progress.ended(Point(workers=1), ended_as("hang", "no end in 60 s", repeat=2))
         said[is_terminal] = lines_of(out)[0]
     assert said[True] == said[False]
     assert said[False] == [
@@ -107,9 +107,8 @@ def test_a_terminal_names_each_trial_above_the_live_line_as_a_pipe_does() -> Non
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_terminal_breaks_what_ended_between_words_and_a_log_not_at_all(is_terminal: bool) -> None:
     out = StringIO()
-    progress = Progress(
-        axes=["workers", "micro_batch"], console=console_of(out, width=40, is_terminal=is_terminal)
-    )
+    console = console_of(out, width=40, is_terminal=is_terminal)
+    progress = Progress(axes=["workers", "micro_batch"], console=console)
     progress.total = 1
     progress.ended(Point(workers=2, micro_batch=16), OK | {"samples_per_s": 40.0})
     first, second = "[1/1] workers=2 micro_batch=16: median ", "100.0 ms/step, 40.00 samples/s"
@@ -140,11 +139,11 @@ def test_the_time_left_counts_neither_the_start_nor_what_was_skipped(
     progress.ended(Point(), OK | {"samples_per_s": 1.0})
     assert str(progress._line()).startswith("1/10 trials  60 s so far")
     now = 162.0
-    progress.ended(Point(), {"status": "oom_device", "reason": "full", "repeat": 1})
-    progress.ended(Point(), {"status": "skipped", "reason": "full", "repeat": 1})
+    for status in ("oom_device", "skipped"):
+        progress.ended(Point(), ended_as(status, "full"))
     # Seven are left, of 2 s each; what ran out of memory is an answer.
     assert str(progress._line()).startswith("3/10 trials  about 14 s left")
-    progress.ended(Point(), {"status": "hang", "reason": "no end in 60 s", "repeat": 1})
+    progress.ended(Point(), ended_as("hang", "no end in 60 s"))
     assert "1 failed" in str(progress._line())
 
 
@@ -160,9 +159,7 @@ def test_an_attempt_that_takes_long_is_named_in_the_live_line(
     # It is the start that takes long.
     assert str(progress._line()) == "0/3 trials  60 s so far  starting the first session"
     progress.over("a")
-    progress.ended(
-        Point(workers=2), {"status": "collateral", "reason": "killed", "repeat": 1}, again=True
-    )
+    progress.ended(Point(workers=2), ended_as("collateral", "killed"), again=True)
     progress.began("a", Point(workers=2))
     now = 174.0
     assert str(progress._line()) == "0/3 trials  74 s so far"
@@ -172,18 +169,15 @@ def test_an_attempt_that_takes_long_is_named_in_the_live_line(
     assert str(progress._line()) == "0/3 trials  75 s so far"
 
 
+RATE = {"samples_per_s": 4e6}
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [
         ({"samples_per_s": 40.0}, ", 40.00 samples/s\n"),
-        (
-            {"samples_per_s": 4e6, "implausible": "mfu is 1.37"},
-            ", 4.000M samples/s; implausible: mfu is 1.37\n",
-        ),
-        (
-            {"samples_per_s": None, "samples_reason": "no DataLoader"},
-            "; samples/s unknown: no DataLoader\n",
-        ),
+        (RATE | {"implausible": "mfu is 1.37"}, ", 4.000M samples/s; implausible: mfu is 1.37\n"),
+        ({"samples_reason": "no DataLoader"}, "; samples/s unknown: no DataLoader\n"),
     ],
 )
 def test_a_rate_that_is_unknown_or_cannot_be_true_is_named_so(

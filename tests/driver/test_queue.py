@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,7 @@ def queue_of(
     slots: int = 1,
     is_profiled: bool = False,
     is_nested: bool = False,
-    axes: dict[str, list[object]] | None = None,
+    axes: Axes = AXES,
     peaks: Sequence[Peak] = (),
     is_smallest_first: bool = False,
     share_nodes: bool = False,
@@ -41,7 +41,7 @@ def queue_of(
 ) -> Queue:
     sweep = Sweep(
         workload=Tokens(),
-        axes=axes or AXES,
+        axes=axes,
         measure=Measure(repeats=repeats, **measure),  # type: ignore[arg-type]  # fields
         resources=Resources(share_nodes=share_nodes),
     )
@@ -83,14 +83,22 @@ def not_up(
     return given_up
 
 
+def end(queue: Queue, one: tuple[Trial, Task], status: str = "ok", slot: int = 0) -> None:
+    """Let an attempt end whose session goes on."""
+    queue.ended(slot, *one, status, session_has_ended=False)
+
+
 def worlds(handed_out: list[tuple[Trial, Task]]) -> list[tuple[int, str]]:
     return [(trial.point.workers, trial.role) for trial, _ in handed_out]
 
 
+def watched(workers: int) -> list[tuple[int, str]]:
+    """Three trials of a world between its canaries."""
+    return [(workers, "canary"), *[(workers, "trial")] * 3, (workers, "canary")]
+
+
 def test_a_session_is_a_world_between_two_canaries_the_largest_world_first() -> None:
-    one = [(2, "canary"), *[(2, "trial")] * 3, (2, "canary")]
-    other = [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
-    assert worlds(work_off(queue_of())) == [*one, *other]
+    assert worlds(work_off(queue_of())) == [*watched(2), *watched(1)]
     # Of several worlds in a session the largest is watched.
     nested = [(2, "canary"), *[(2, "trial")] * 3, *[(1, "trial")] * 3, (2, "canary")]
     assert worlds(work_off(queue_of(is_nested=True))) == nested
@@ -126,11 +134,9 @@ def test_what_is_tried_again_comes_before_smaller_worlds(
 
 
 def test_a_session_that_ends_before_smaller_worlds_is_followed_by_one_of_theirs() -> None:
-    handed_out = work_off(
-        queue_of(is_nested=True), "ok", "ok", "user_error", session_has_ended=True
-    )
-    small = [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
-    assert worlds(handed_out) == [(2, "canary"), *[(2, "trial")] * 3, *small]
+    statuses = ("ok", "ok", "user_error")
+    handed_out = work_off(queue_of(is_nested=True), *statuses, session_has_ended=True)
+    assert worlds(handed_out) == [*watched(2)[:-1], *watched(1)]
     # A single trial that is left has no canary of its own.
     queue = queue_of(is_nested=True, axes={"workers": [1, 2], "micro_batch": [2]})
     handed_out = work_off(queue, "ok", "rank_died", session_has_ended=True)
@@ -153,30 +159,26 @@ def test_in_a_long_session_the_canary_is_measured_in_between() -> None:
     assert queue.is_empty
 
 
-@pytest.mark.parametrize(
-    ("status", "attempts"),
-    [("rank_died", ATTEMPTS)]
-    + [(status, 1) for status in ("ok", "user_error", "oom_device", "nan", "hang", "timeout")],
-)
-def test_a_trial_has_three_attempts_and_one_if_it_ended_by_itself(
-    status: str, attempts: int
+def test_a_trial_has_three_attempts_and_one_if_it_ended_by_itself() -> None:
+    for status in ("rank_died", "ok", "user_error", "oom_device", "nan", "hang", "timeout"):
+        handed_out = work_off(queue_of(axes={"workers": [1]}), *[status] * 5)
+        attempts = ATTEMPTS if status == "rank_died" else 1
+        assert [task.attempt for _, task in handed_out] == [*range(1, attempts + 1)], status
+
+
+@pytest.mark.parametrize(("last", "status"), [(1, "rank_died"), (3, "user_error")])
+def test_no_canary_is_tried_again_and_no_session_started_for_one_alone(
+    last: int, status: str
 ) -> None:
-    handed_out = work_off(queue_of(axes={"workers": [1]}), *[status] * 5)
-    assert [task.attempt for _, task in handed_out] == [*range(1, attempts + 1)]
-
-
-@pytest.mark.parametrize("ends_with", ["canary", "trial"])
-def test_no_canary_is_tried_again_and_no_session_started_for_one_alone(ends_with: str) -> None:
     queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
     roles = []
     while not queue.is_empty:
-        trial, task = take(queue)
-        roles.append(task.role)
-        is_end = roles[-1] == ends_with and len(roles) == {"canary": 1, "trial": 3}[ends_with]
-        status = {"canary": "rank_died", "trial": "user_error"}[ends_with] if is_end else "ok"
-        queue.ended(0, trial, task, status, session_has_ended=is_end)
-    closing = ["canary"] if ends_with == "canary" else []
-    assert roles == ["canary", "trial", "trial", *closing]
+        one = take(queue)
+        roles.append(one[1].role)
+        ends = len(roles) == last
+        queue.ended(0, *one, status if ends else "ok", session_has_ended=ends)
+    # After the first canary's end another one closes the session; after a trial's none is left.
+    assert roles == ["canary", "trial", "trial", "canary"][: 4 if last == 1 else 3]
 
 
 @pytest.mark.parametrize("status", RETRIED)
@@ -198,26 +200,22 @@ def test_a_world_that_does_not_come_up_gives_up_its_other_trials_in_all_repeats_
     queue = queue_of(canary=False, repeats=2)
     trial, task = take(queue)
     given_up = not_up(queue, (trial, task), status)
-    assert [(other.point.workers, made.attempt, made.repeat) for other, made in given_up] == [
-        *[(2, 1, 1)] * 2,
-        *[(2, 1, 2)] * 3,
-    ]
+    left = [(other.point.workers, made.attempt, made.repeat) for other, made in given_up]
+    assert left == [*[(2, 1, 1)] * 2, *[(2, 1, 2)] * 3]
     assert {made.trial_id for _, made in given_up}.isdisjoint({task.trial_id})
     assert [other.point.workers for other, _ in work_off(queue)] == [1] * 6
 
 
 def test_what_stands_in_the_way_of_every_world_gives_all_of_them_up() -> None:
     queue = queue_of()
-    canary, task = take(queue)
-    given_up = not_up(queue, (canary, task), "launch_failed", hopeless_for="run")
-    assert [other.point.workers for other, _ in given_up] == [2, 2, 2, 1, 1, 1]
-    assert {other.role for other, _ in given_up} == {"trial"}
+    given_up = not_up(queue, take(queue), "launch_failed", hopeless_for="run")
+    assert worlds(given_up) == [*[(2, "trial")] * 3, *[(1, "trial")] * 3]
     assert queue.is_empty
     # Where a smaller world may come up, it is tried in a session of its own.
     queue = queue_of(is_nested=True)
     given_up = not_up(queue, take(queue), "no_nodes")
-    assert [(other.point.workers, other.role) for other, _ in given_up] == [(2, "trial")] * 3
-    assert worlds(work_off(queue)) == [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
+    assert worlds(given_up) == [(2, "trial")] * 3
+    assert worlds(work_off(queue)) == watched(1)
 
 
 def test_a_launch_that_may_come_up_the_next_time_gives_up_nothing_and_is_tried_again() -> None:
@@ -239,13 +237,17 @@ def run_out(
     queue: Queue, micro_batch: int, status: str = "oom_device"
 ) -> tuple[Trial, list[tuple[Trial, str]]]:
     """Take until a trial has this micro-batch, and let it end so."""
-    trial, task = take(queue)
-    while trial.is_canary or trial.point.micro_batch != micro_batch:
-        queue.ended(0, trial, task, "ok", session_has_ended=False)
-        trial, task = take(queue)
-    pruned = queue.prune(trial, status)
-    queue.ended(0, trial, task, status, session_has_ended=False)
-    return trial, pruned
+    one = take(queue)
+    while one[0].is_canary or one[0].point.micro_batch != micro_batch:
+        end(queue, one)
+        one = take(queue)
+    pruned = queue.prune(one[0], status)
+    end(queue, one, status)
+    return one[0], pruned
+
+
+def shapes(trials: Iterable[Trial]) -> set[tuple[int, str, int]]:
+    return {(each.point.workers, each.point.sync, each.point.micro_batch) for each in trials}
 
 
 def smallest(trial: Trial) -> Trial:
@@ -253,28 +255,20 @@ def smallest(trial: Trial) -> Trial:
     return replace(trial, point=replace(trial.point, micro_batch=1))
 
 
-def test_a_point_with_only_a_larger_micro_batch_than_a_full_one_is_skipped_with_the_reason() -> (
-    None
-):
+def test_a_point_with_only_a_larger_micro_batch_than_a_full_one_is_skipped_with_a_reason() -> None:
     queue = queue_of(axes=RISING, canary=False, repeats=2)
     full, pruned = run_out(queue, 4)
     assert {reason for _, reason in pruned} == {REASON}
     larger = {(full.point.workers, full.point.sync, size) for size in (8, 16)}
-    assert {
-        (each.point.workers, each.point.sync, each.point.micro_batch) for each, _ in pruned
-    } <= larger
+    assert shapes(each for each, _ in pruned) <= larger
     # What had not run yet, in all its repeats: no trial of the second.
     left = [trial for trial, _ in work_off(queue)]
-    assert larger.isdisjoint(
-        (each.point.workers, each.point.sync, each.point.micro_batch) for each in left
-    )
+    assert larger.isdisjoint(shapes(left))
     assert {each.point.micro_batch for each in left} == {2, 4, 8, 16}
     assert {each.repeat for each, _ in pruned} >= {2}
-
-
-@pytest.mark.parametrize("status", ["ok", "oom_host", "user_error", "hang"])
-def test_another_end_skips_nothing(status: str) -> None:
-    assert run_out(queue_of(axes=RISING), 2, status)[1] == []
+    # Another end skips nothing.
+    for status in ("ok", "oom_host", "user_error", "hang"):
+        assert run_out(queue_of(axes=RISING), 2, status)[1] == []
 
 
 def test_what_ran_out_although_more_fits_and_a_canary_and_a_run_without_pruning_skip_nothing() -> (
@@ -296,40 +290,25 @@ def test_what_ran_out_although_more_fits_and_a_canary_and_a_run_without_pruning_
 
 
 def test_what_needs_more_than_a_gpu_has_by_the_peaks_so_far_is_skipped_without_a_try() -> None:
-    skipped = {}
-    for prune in (True, False):
-        queue = queue_of(
-            axes={"micro_batch": [1, 2, 4, 8, 200]},
-            canary=False,
-            is_smallest_first=True,
-            prune=prune,
-        )
-        skipped[prune] = _pruned_as_memory_grows(queue)
-    assert skipped[False] == []
-    (reason,) = skipped[True]
-    assert reason == "will not fit (needs about 200 GiB of 78); --try-all measures it"
-
-
-def _pruned_as_memory_grows(queue: Queue) -> list[str]:
-    """Let trials end `ok` with a peak of 1 GiB a sample; the reasons of those skipped."""
-    reasons = []
-    while not queue.is_empty:
-        trial, task = take(queue)
-        size = trial.point.micro_batch
-        facts = {
-            "memory_peak_bytes": size * 2**30,
-            "device_free_bytes": 78 * 2**30,
-        }
-        reasons += [reason for _, reason in queue.prune(trial, "ok", facts)]
-        queue.ended(0, trial, task, "ok", session_has_ended=False)
-    return reasons
+    axes: Axes = {"micro_batch": [1, 2, 4, 8, 200]}
+    reason = "will not fit (needs about 200 GiB of 78); --try-all measures it"
+    for prune, expected in ((True, [reason]), (False, [])):
+        queue = queue_of(axes=axes, canary=False, is_smallest_first=True, prune=prune)
+        reasons = []
+        while not queue.is_empty:
+            trial, task = take(queue)
+            used = trial.point.micro_batch * 2**30
+            facts = {"memory_peak_bytes": used, "device_free_bytes": 78 * 2**30}
+            reasons += [reason for _, reason in queue.prune(trial, "ok", facts)]
+            end(queue, (trial, task))
+        assert reasons == expected
 
 
 def test_sessions_after_a_canary_that_ran_out_are_watched_by_a_smaller_micro_batch() -> None:
     queue = queue_of(axes={"micro_batch": [2, 4, 8]}, repeats=2)
     canary, task = take(queue)
     assert canary.point.micro_batch == 4
-    queue.ended(0, canary, task, "oom_device", session_has_ended=False)
+    end(queue, (canary, task), "oom_device")
     handed_out = [trial for trial, _ in work_off(queue)]
     assert [trial.point.micro_batch for trial in handed_out if trial.is_canary] == [2] * 4
     assert [trial.is_canary for trial in handed_out] == [True, *[False] * 3, True] * 2
@@ -338,7 +317,7 @@ def test_sessions_after_a_canary_that_ran_out_are_watched_by_a_smaller_micro_bat
     for size in (8, 4):
         canary, task = take(queue)
         assert (canary.is_canary, canary.point.micro_batch) == (True, size)
-        queue.ended(0, canary, task, "oom_device", session_has_ended=False)
+        end(queue, (canary, task), "oom_device")
     assert not any(trial.is_canary for trial, _ in work_off(queue))
 
 
@@ -370,10 +349,10 @@ def test_a_trial_and_its_retry_have_the_settings_of_their_round_and_canaries_the
 
 def test_a_batch_that_follows_keeps_the_canary_of_a_world() -> None:
     queue = queue_of(axes={"micro_batch": [2, 4, 8]})
-    watched = {identity(trial.point) for trial, _ in work_off(queue) if trial.is_canary}
+    first = {identity(trial.point) for trial, _ in work_off(queue) if trial.is_canary}
     later = make_plan(SMALLER, candidates(SMALLER), []).to_run
     queue.extend(groups_of(later, fresh=False), choose_canaries(later))
-    assert {identity(trial.point) for trial, _ in work_off(queue) if trial.is_canary} == watched
+    assert {identity(trial.point) for trial, _ in work_off(queue) if trial.is_canary} == first
 
 
 def test_lanes_work_off_sessions_of_their_own() -> None:
@@ -383,10 +362,6 @@ def test_lanes_work_off_sessions_of_their_own() -> None:
     assert take(queue, slot=0)[0].point.workers == 2
     assert queue.has_work(0)
     assert queue.has_work(1)
-
-
-def profiled(handed_out: list[tuple[Trial, Task]]) -> list[int]:
-    return [trial.point.workers for trial, task in handed_out if task.is_profiled]
 
 
 @pytest.mark.parametrize(
@@ -402,14 +377,14 @@ def profiled(handed_out: list[tuple[Trial, Task]]) -> list[int]:
 def test_a_good_trial_of_each_world_is_profiled(
     axes: Axes, statuses: Sequence[str], workers: list[int]
 ) -> None:
-    assert profiled(work_off(queue_of(is_profiled=True, axes=axes), *statuses)) == workers
+    handed_out = work_off(queue_of(is_profiled=True, axes=axes), *statuses)
+    assert [trial.point.workers for trial, task in handed_out if task.is_profiled] == workers
 
 
 def test_the_work_of_a_queue_grows_with_its_trials_and_not_with_its_slots() -> None:
     def work(trials: int, slots: int) -> int:
-        queue = queue_of(
-            slots=slots, axes={"workers": [1], "learning_rate": [i / 1000 for i in range(trials)]}
-        )
+        axes: Axes = {"workers": [1], "learning_rate": [i / 1000 for i in range(trials)]}
+        queue = queue_of(slots=slots, axes=axes)
         return calls_of(lambda: work_off(queue))
 
     few = work(100, 1)
@@ -421,8 +396,7 @@ def test_the_work_of_a_queue_grows_with_its_trials_and_not_with_its_slots() -> N
 
 
 def test_a_canary_that_ran_next_to_others_is_measured_again_alone_once_for_a_cluster() -> None:
-    axes: Axes = {"workers": [1, 2], "micro_batch": [2, 4]}
-    queue = queue_of(slots=2, axes=axes)
+    queue = queue_of(slots=2, axes=AXES | {"micro_batch": [2, 4]})
     queue.begin(0)
     queue.begin(1)
     handed_out = []
@@ -430,17 +404,11 @@ def test_a_canary_that_ran_next_to_others_is_measured_again_alone_once_for_a_clu
         wants_alone = queue.wants_alone(slot)
         trial, task = take(queue, slot)
         handed_out.append((slot, trial.role, wants_alone))
-        queue.ended(slot, trial, task, "ok", session_has_ended=False)
+        end(queue, (trial, task), slot=slot)
         if trial.is_canary and not wants_alone:
             queue.ran_with_others(slot, trial, task)
-    assert handed_out == [
-        (0, "canary", False),
-        (0, "canary", True),
-        (1, "canary", False),
-        (0, "trial", False),
-        (1, "trial", False),
-        (0, "trial", False),
-    ]
+    canaries = [(0, "canary", False), (0, "canary", True), (1, "canary", False)]
+    assert handed_out == [*canaries, *((slot, "trial", False) for slot in (0, 1, 0))]
 
 
 def test_a_canary_is_measured_alone_in_another_session_if_that_failed_but_not_for_ever() -> None:
@@ -450,7 +418,7 @@ def test_a_canary_is_measured_alone_in_another_session_if_that_failed_but_not_fo
         wants_alone = queue.has_work(0) and queue.wants_alone(0)
         trial, task = take(queue)
         alone += wants_alone
-        queue.ended(0, trial, task, "user_error" if wants_alone else "ok", session_has_ended=False)
+        end(queue, (trial, task), "user_error" if wants_alone else "ok")
         if trial.is_canary and not wants_alone:
             queue.ran_with_others(0, trial, task)
     assert alone == ATTEMPTS
@@ -458,9 +426,9 @@ def test_a_canary_is_measured_alone_in_another_session_if_that_failed_but_not_fo
 
 def ran_with_others(queue: Queue, slot: int = 0) -> None:
     """Have the canary that is next end, which ran next to other trials."""
-    canary, task = take(queue, slot)
-    queue.ended(slot, canary, task, "ok", session_has_ended=False)
-    queue.ran_with_others(slot, canary, task)
+    one = take(queue, slot)
+    end(queue, one, slot=slot)
+    queue.ran_with_others(slot, *one)
 
 
 def test_a_canary_that_waited_too_long_to_be_alone_is_dropped_and_a_later_one_asked_for() -> None:
@@ -473,8 +441,7 @@ def test_a_canary_that_waited_too_long_to_be_alone_is_dropped_and_a_later_one_as
 
 
 def test_where_sessions_share_nodes_each_world_has_a_canary_that_is_measured_alone() -> None:
-    axes: Axes = {"workers": [1, 2], "micro_batch": [2, 4]}
-    queue = queue_of(slots=2, share_nodes=True, axes=axes)
+    queue = queue_of(slots=2, share_nodes=True, axes=AXES | {"micro_batch": [2, 4]})
     for slot in (0, 1):
         queue.begin(slot)
         ran_with_others(queue, slot)
@@ -498,9 +465,8 @@ def test_any_waiting_session_may_begin() -> None:
 def test_what_can_not_run_any_more_is_taken_out_with_its_tasks_and_without_canaries() -> None:
     queue = queue_of()
     take(queue)
-    refused = queue.refuse(0)
-    assert [(trial.point.workers, task.role) for trial, task in refused] == [(1, "trial")] * 3
-    assert [trial.point.workers for trial, _ in queue.refuse_rest(0)] == [2] * 3
+    assert worlds(queue.refuse(0)) == [(1, "trial")] * 3
+    assert worlds(queue.refuse_rest(0)) == [(2, "trial")] * 3
     assert queue.is_empty
 
 

@@ -52,6 +52,10 @@ def trials_of(**fields: Any) -> list[Trial]:
     ]
 
 
+ONE, TWO = (trials_of(workers=workers, sync="ddp")[0] for workers in (1, 2))
+"""A trial of each world."""
+
+
 def canary_of(workers: int) -> Trial:
     (watch,) = choose_canaries(trials_of(workers=workers)).values()
     return watch
@@ -86,7 +90,7 @@ class Kept:
     """A recorder of `TWO_WORLDS`, and attempts that end one after the other."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        self.results = Results(folder)
+        self.folder, self.results = folder, Results(folder)
         self.recorder = recorder_of(TWO_WORLDS, self.results, **settings)
         self._count = 0
 
@@ -126,28 +130,27 @@ def statuses(kept: Kept) -> dict[str, int]:
 
 
 def test_an_attempt_is_a_row_with_its_ranks_steps_and_log(kept: Kept) -> None:
-    (trial, *_) = trials_of(workers=2, sync="ddp")
     ranks = [outcome([0.5] * 20, where=facts(log=f"/tmp/ray/{rank}.log")) for rank in range(2)]
     logs = {"launch/1": "all went well"}
-    row = kept.end(trial, ranks=ranks, explained_by=1, shard_nodes=[1, 1], logs=logs)
+    row = kept.end(TWO, ranks=ranks, explained_by=1, shard_nodes=[1, 1], logs=logs)
     ended = (row["status"], row["role"], row["repeat"], row["session"])
     assert ended == ("ok", "trial", 1, "launch")
     assert row["log"] == "logs/launch/1.log"
-    assert row["samples_per_s"] == 2 * trial.point.micro_batch / 0.5
+    assert row["samples_per_s"] == 2 * TWO.point.micro_batch / 0.5
     ranks_table = kept.results.table("ranks")
     assert ranks_table["log"].to_pylist() == ["logs/launch/0.log", "logs/launch/1.log"]
     assert ranks_table["shards_hosted"].to_pylist() == [0, 2]
     assert kept.results.table("steps").num_rows == 2 * 22
-    assert (Path(str(kept.results)) / "logs/launch/1.log").read_text() == "all went well"
+    assert (kept.folder / "logs/launch/1.log").read_text() == "all went well"
 
 
 def test_neither_a_reason_nor_a_log_has_a_secret_of_the_workers(tmp_path: Path) -> None:
     environment = {"HF_TOKEN": "hf_hunter2", "OMP_NUM_THREADS": "12345678"}
     sweep = replace(TWO_WORLDS, resources=Resources(environment=environment))
-    recorder, (trial, *_) = recorder_of(sweep, Results(tmp_path)), trials_of(workers=2, sync="ddp")
     said = "401 for hf_hunter2 at http://me:hunter2@proxy with 12345678"
     ended = AttemptResult(status="user_error", reason=said, logs={"launch/0": said})
-    recorder.store(trial, task_of(sweep, trial.point), ended, started_at=START)
+    recorder = recorder_of(sweep, Results(tmp_path))
+    recorder.store(TWO, task_of(sweep, TWO.point), ended, started_at=START)
     (row,) = Results(tmp_path).attempts()
     for text in (row["reason"], (tmp_path / "logs/launch/0.log").read_text()):
         assert re.fullmatch("401 for hidden:[0-9a-f]{4} at http://proxy with 12345678", text)
@@ -155,8 +158,7 @@ def test_neither_a_reason_nor_a_log_has_a_secret_of_the_workers(tmp_path: Path) 
 
 
 def test_a_failed_attempt_points_to_the_log_that_is_its_own(kept: Kept) -> None:
-    (trial, *_) = trials_of(workers=2, sync="ddp")
-    task = task_of(TWO_WORLDS, trial.point)
+    task = task_of(TWO_WORLDS, TWO.point)
     own = f"launch/{task.log_of(1)}"
     ended = AttemptResult(
         status="user_error",
@@ -166,10 +168,10 @@ def test_a_failed_attempt_points_to_the_log_that_is_its_own(kept: Kept) -> None:
         explained_by=1,
         logs={own: "ValueError: of this trial", "launch/1": "of all"},
     )
-    kept.recorder.store(trial, task, ended, started_at=START)
+    kept.recorder.store(TWO, task, ended, started_at=START)
     (row,) = kept.results.attempts()
     assert row["log"] == f"logs/{own}.log"
-    assert (Path(str(kept.results)) / row["log"]).read_text() == "ValueError: of this trial"
+    assert (kept.folder / row["log"]).read_text() == "ValueError: of this trial"
     assert kept.results.table("ranks")["log"].to_pylist() == ["logs/launch/0.log", row["log"]]
 
 
@@ -177,11 +179,10 @@ def test_no_reason_of_a_row_and_no_line_has_a_secret_of_the_drivers_environment(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "of-no-known-form")
-    (trial, *_) = trials_of(workers=1, sync="ddp")
     said = "401 for of-no-known-form"
     ranks = [outcome([0.5] * 20, samples_reason=said, unchecked_reason=said)]
-    row = kept.end(trial, ranks=ranks, notes=[said])
-    kept.recorder.store_unmeasured([replace(cancelled(TWO_WORLDS, trial), reason=said)])
+    row = kept.end(ONE, ranks=ranks, notes=[said])
+    kept.recorder.store_unmeasured([replace(cancelled(TWO_WORLDS, ONE), reason=said)])
     reasons = [row["unchecked_reason"], kept.results.attempts()[-1]["reason"]]
     for text in (*reasons, *re.findall("401 for .*", capfd.readouterr().err)):
         assert re.search("401 for hidden:[0-9a-f]{4}", text), text
@@ -190,23 +191,26 @@ def test_no_reason_of_a_row_and_no_line_has_a_secret_of_the_drivers_environment(
 def test_half_a_surrogate_in_a_reason_a_setting_or_a_log_is_stored_as_an_escape(
     kept: Kept, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (trial, *_) = trials_of(workers=1, sync="ddp")
-    task = task_of(TWO_WORLDS, trial.point)
+    task = task_of(TWO_WORLDS, ONE.point)
     said = "no file caf\udce9"
     ended = AttemptResult(status="user_error", reason=said, session=said, logs={"launch/0": said})
-    kept.recorder.store(trial, task, ended, started_at=START)
+    kept.recorder.store(ONE, task, ended, started_at=START)
     (row,) = kept.results.attempts()
     assert row["status"] == "user_error"
     assert row["reason"] == row["session"] == "no file caf\\udce9"
-    assert (Path(str(kept.results)) / "logs/launch/0.log").read_text() == "no file caf\\udce9"
+    assert (kept.folder / "logs/launch/0.log").read_text() == "no file caf\\udce9"
     assert "Traceback" not in capfd.readouterr().err
 
 
 def test_the_flags_of_a_row_come_from_its_figures_its_session_and_the_run(tmp_path: Path) -> None:
     kept = Kept(tmp_path, flags=("adjacent_launches",))
-    (trial, *_) = trials_of(workers=1, sync="ddp")
-    row = kept.end(trial, ranks=[outcome([1.0] * 80, flags=["throttled"])], flags=["memory_left"])
+    row = kept.end(ONE, ranks=[outcome([1.0] * 80, flags=["throttled"])], flags=["memory_left"])
     assert row["flags"] == ["throttled", "memory_left", "adjacent_launches"]
+    # So do those of trials that share the fate of an attempt.
+    one, other = refused([ONE, TWO], "no room")
+    kept.recorder.store_unmeasured([one, replace(other, flags=["memory_left"])])
+    flags = {row["trial_id"]: row["flags"] for row in kept.results.attempts()[1:]}
+    assert flags == {ONE.trial_id: None, TWO.trial_id: ["memory_left", "adjacent_launches"]}
 
 
 @dataclass(frozen=True)
@@ -226,54 +230,33 @@ def test_the_fields_of_a_workload_are_columns_what_is_no_scalar_as_json_and_what
         (trial,) = make_plan(sweep, candidates(sweep), []).to_run
         recorder_of(sweep, results).store_unmeasured([cancelled(sweep, trial)])
         (row,) = results.attempts()
-        return {
-            name: value
-            for name, value in row.items()
-            if name.startswith("workload_") and name != "workload_digest"
-        }
+        columns = {name.partition("workload_")[2]: value for name, value in row.items()}
+        return {name: value for name, value in columns.items() if name not in ("", "digest")}
 
-    row = stored("own", Many(rate=0.5))
-    assert row == {
-        "workload_width": 8,
-        "workload_depth": None,
-        "workload_rate": 0.5,
-        "workload_options": "{}",
-        "workload_sizes": None,
-        "workload_words": '["a", "b"]',
-    }
+    usual = {"width": 8, "depth": None, "sizes": None, "options": "{}", "words": '["a", "b"]'}
+    assert stored("own", Many(rate=0.5)) == usual | {"rate": 0.5}
     row = stored("model", workloads.Transformers("gpt2", {"n_layer": 2}))
-    assert row["workload_overrides"] == '{"n_layer": 2}'
-    assert row["workload_image_size"] is None
+    assert (row["overrides"], row["image_size"]) == ('{"n_layer": 2}', None)
 
 
 def test_a_row_has_the_harness_that_started_its_workers_and_its_environment(
     tmp_path: Path,
 ) -> None:
-    (trial, *_) = trials_of(workers=1)
-    on_ray, here = (Kept(tmp_path, harness=harness).end(trial) for harness in ("ray", "in_process"))
+    on_ray, here = (Kept(tmp_path, harness=harness).end(ONE) for harness in ("ray", "in_process"))
     assert (on_ray["harness"], here["harness"]) == ("ray", "in_process")
     assert on_ray["trial_id"] == here["trial_id"]
     assert on_ray["env_id"] != here["env_id"]
 
 
 def test_a_skipped_point_is_stored_again_only_for_a_new_reason(tmp_path: Path) -> None:
-    def reasons_after(sweep: Sweep) -> list[str]:
-        """Store what a sweep skips, and list all reasons that are stored by then."""
-        results = Results(tmp_path)
-        skipped = make_plan(sweep, candidates(sweep), []).skipped
-        store_skipped(sweep, results, skipped)
-        return sorted(row["reason"] for row in results.attempts())
-
-    odd = Sweep(
-        workload=Tokens(),
-        axes={"workers": [1, 2], "micro_batch": [1, 2, 3]},
-        skip=lambda p: "odd" if p.micro_batch == 3 else None,
-        measure=Measure(repeats=1),
-    )
-    assert reasons_after(odd) == ["odd", "odd"]
-    assert reasons_after(odd) == ["odd", "odd"]
-    three = replace(odd, skip=lambda p: "three" if p.micro_batch == 3 else None)
-    assert reasons_after(three) == ["odd", "odd", "three", "three"]
+    axes = {"workers": [1, 2], "micro_batch": [1, 2, 3]}
+    once = Sweep(workload=Tokens(), axes=axes, measure=Measure(repeats=1))
+    results = Results(tmp_path)
+    for reason, stored in (("odd", 2), ("odd", 2), ("three", 4)):
+        sweep = replace(once, skip=lambda p, why=reason: why if p.micro_batch == 3 else None)
+        store_skipped(sweep, results, make_plan(sweep, candidates(sweep), []).skipped)
+        reasons = sorted(row["reason"] for row in results.attempts())
+        assert reasons == ["odd", "odd", "three", "three"][:stored]
 
 
 def test_a_global_batch_that_nothing_divides_is_stored_as_it_was_asked_for(tmp_path: Path) -> None:
@@ -289,7 +272,7 @@ def test_a_global_batch_that_nothing_divides_is_stored_as_it_was_asked_for(tmp_p
 
 
 def parts(kept: Kept) -> int:
-    return len(list((Path(str(kept.results)) / "trials").glob("*.parquet")))
+    return len(list((kept.folder / "trials").glob("*.parquet")))
 
 
 def test_what_is_not_run_is_in_files_of_many_rows_and_attempts_that_had_begun_are_one_each(
@@ -305,17 +288,6 @@ def test_what_is_not_run_is_in_files_of_many_rows_and_attempts_that_had_begun_ar
     assert len(kept.results.attempts()) == statuses(kept)["cancelled"] == 4
 
 
-def test_a_trial_that_shares_the_fate_of_an_attempt_has_its_flags_and_those_of_the_run(
-    tmp_path: Path,
-) -> None:
-    kept = Kept(tmp_path, flags=("adjacent_launches",))
-    one, other = refused(trials_of(workers=1, sync="ddp"), "no room")
-    kept.recorder.store_unmeasured([one, replace(other, flags=["memory_left"])])
-    flags = {row["trial_id"]: row["flags"] for row in kept.results.attempts()}
-    assert flags[one.trial.trial_id] is None
-    assert flags[other.trial.trial_id] == ["memory_left", "adjacent_launches"]
-
-
 def test_a_reason_to_skip_that_names_a_secret_is_stored_once_and_without_it(tmp_path: Path) -> None:
     resources = Resources(environment={"HF_TOKEN": "hf_hunter2"})
     sweep = replace(TWO_WORLDS, resources=resources, skip=lambda _: "not with hf_hunter2")
@@ -324,24 +296,22 @@ def test_a_reason_to_skip_that_names_a_secret_is_stored_once_and_without_it(tmp_
     rows = Results(tmp_path).attempts()
     assert len(rows) == len(candidates(sweep))
     # They are in one file, however many they are.
-    assert len(list((tmp_path / "trials").iterdir())) == 1
+    assert len([*(tmp_path / "trials").iterdir()]) == 1
     assert all(re.fullmatch("not with hidden:[0-9a-f]{4}", row["reason"]) for row in rows)
 
 
 def test_what_the_cluster_cannot_hold_is_counted_each_time_and_stored_once(tmp_path: Path) -> None:
-    trial, *_ = trials_of(workers=2)
     for reason, rows in (("no room", 1), ("no room", 1), ("no GPU", 2), ("no room", 3)):
         kept = Kept(tmp_path)
-        kept.recorder.store_unmeasured(refused([trial], reason), rows=kept.results.attempts())
+        kept.recorder.store_unmeasured(refused([TWO], reason), rows=kept.results.attempts())
         assert len(kept.results.attempts()) == rows
         assert kept.recorder.tally.exit_code == 4
 
 
 def test_files_are_merged_while_a_run_goes_on(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dtsweep.results.store.SCATTERED_FROM", 4)
-    trial, *_ = trials_of(workers=1, sync="ddp")
     for _ in range(11):
-        kept.end(trial)
+        kept.end(ONE)
     # Two compactions, and three since.
     assert parts(kept) == 4
     assert len(kept.results.attempts()) == 11
@@ -355,13 +325,10 @@ def test_whatever_merging_raises_the_run_goes_on(
 
     monkeypatch.setattr("dtsweep.results.store.SCATTERED_FROM", 2)
     monkeypatch.setattr("dtsweep.results.store.merge_files", fail)
-    trial, *_ = trials_of(workers=1, sync="ddp")
     for _ in range(2):
-        kept.end(trial)
-    assert (
-        "results stay in more files than they need: MemoryError: none left"
-        in capsys.readouterr().err
-    )
+        kept.end(ONE)
+    said = capsys.readouterr().err
+    assert "results stay in more files than they need: MemoryError: none left" in said
     assert statuses(kept) == {"ok": 1}
 
 
@@ -369,18 +336,17 @@ def test_whatever_merging_raises_the_run_goes_on(
 
 
 def test_a_canary_changes_neither_the_counts_nor_the_exit_code(kept: Kept) -> None:
-    (trial, *_) = trials_of(workers=2, sync="ddp")
     assert kept.end(canary_of(2))["role"] == "canary"
     kept.recorder.store_unmeasured([cancelled(TWO_WORLDS, canary_of(2))])
     row = kept.results.attempts()[-1]
     assert (row["role"], row["status"]) == ("canary", "cancelled")
-    kept.end(trial)
+    kept.end(TWO)
     row = kept.end(canary_of(2), status="user_error")
     assert (row["status"], row["reason"]) == ("user_error", "why")
     kept.end(canary_of(2), status="no_nodes")
     assert statuses(kept) == {"ok": 1}
     assert kept.recorder.tally.exit_code == 0
-    kept.end(trial, status="user_error")
+    kept.end(TWO, status="user_error")
     assert kept.recorder.tally.exit_code == 1
 
 
@@ -399,27 +365,22 @@ def test_neither_another_world_nor_what_failed_nor_a_trial_says_that_a_canary_dr
     assert flagged(kept, 1, [1.0, 1.0]) == [False, False]
     assert not kept.end(canary_of(2), status="oom_device")["flags"]
     assert flagged(kept, 2, [3.0]) == [False]
-    (trial, *_) = trials_of(workers=2, sync="ddp")
-    assert "canary_drift" not in kept.end(trial, 9.0)["flags"]
+    assert "canary_drift" not in kept.end(TWO, 9.0)["flags"]
     assert flagged(kept, 2, [3.0, 2.0]) == [False, True]
 
 
 def test_a_canary_whose_difference_may_be_chance_is_not_flagged(kept: Kept) -> None:
-    # Means of 1.0 and 1.05, known to about 12 %, then 2.1; each step has the same length on all
-    # ranks.
+    # Means known to about 12 %; each step has the same length on all ranks.
     noisy = [0.8, 1.2, 1.0, 0.7, 1.3] * 4
-    flags = []
-    for slower in (1.0, 1.05, 2.1):
-        ranks = [outcome([seconds * slower for seconds in noisy]) for _ in range(2)]
+    for slower, drifts in ((1.0, False), (1.05, False), (2.1, True)):
+        ranks = [outcome([seconds * slower for seconds in noisy])] * 2
         row = kept.end(canary_of(2), ranks=ranks)
-        flags.append("canary_drift" in row["flags"])
+        assert ("canary_drift" in row["flags"]) is drifts
     assert 0.05 < row["half_width"] < 0.2
-    assert flags == [False, False, True]
 
 
 def test_a_canary_is_measured_to_1_percent_and_its_row_says_so(kept: Kept) -> None:
-    (trial, *_) = trials_of(workers=2, sync="ddp")
-    rows = [kept.end(canary_of(2)), kept.end(trial)]
+    rows = [kept.end(canary_of(2)), kept.end(TWO)]
     assert [json.loads(row["measure"])["half_width"] for row in rows] == [0.01, 0.02]
 
 
@@ -427,12 +388,11 @@ def test_a_canary_is_measured_to_1_percent_and_its_row_says_so(kept: Kept) -> No
 
 
 def test_a_row_says_how_much_the_trials_next_to_it_changed_its_canary(kept: Kept) -> None:
-    (trial, *_) = trials_of(workers=2, sync="ddp")
-    early = kept.end(trial, concurrent_trials=3)
+    early = kept.end(TWO, concurrent_trials=3)
     assert (early["concurrent_trials"], early["interference"]) == (3, None)
     alone = kept.end(canary_of(2), 1.0, concurrent_trials=0)
     together = kept.end(canary_of(2), 1.1, concurrent_trials=3)
-    row = kept.end(trial, 5.0, concurrent_trials=2)
+    row = kept.end(TWO, 5.0, concurrent_trials=2)
     for slowed in (together, row):
         assert slowed["interference"] == pytest.approx(0.1)
         assert slowed["interference_low"] < 0.1 < slowed["interference_high"]
@@ -441,29 +401,27 @@ def test_a_row_says_how_much_the_trials_next_to_it_changed_its_canary(kept: Kept
     assert "canary_drift" not in together["flags"]
     # Where it is measured alone after that, its own row has the comparison.
     assert kept.end(canary_of(2), 1.0, concurrent_trials=0)["interference"] is not None
-    by_itself = kept.end(trial, concurrent_trials=0)
+    by_itself = kept.end(TWO, concurrent_trials=0)
     for undisturbed in (alone, by_itself, early):
         assert undisturbed["interference"] is None
         assert "interference" not in undisturbed["flags"]
 
 
 def test_a_difference_that_may_be_chance_is_no_interference(kept: Kept) -> None:
-    (trial, *_) = trials_of(workers=2, sync="ddp")
     kept.end(canary_of(2), 1.0, concurrent_trials=0)
     kept.end(canary_of(2), 1.01, concurrent_trials=1)
-    row = kept.end(trial, concurrent_trials=1)
+    row = kept.end(TWO, concurrent_trials=1)
     assert row["interference"] == pytest.approx(0.01)
     assert "interference" not in row["flags"]
     # The canary of another world says nothing of it.
-    (other, *_) = trials_of(workers=1, sync="ddp")
-    assert kept.end(other, concurrent_trials=1)["interference"] is None
+    assert kept.end(ONE, concurrent_trials=1)["interference"] is None
 
 
 def test_a_canary_of_another_node_is_no_measure_of_interference(kept: Kept) -> None:
     kept.end(canary_of(2), 1.0, concurrent_trials=0, node="a")
-    slower = kept.end(canary_of(2), 1.1, concurrent_trials=1, node="b")
-    assert slower["interference"] is None
-    assert kept.end(canary_of(2), 1.1, concurrent_trials=1, node="a")["interference"] is not None
+    for node, is_known in (("b", False), ("a", True)):
+        row = kept.end(canary_of(2), 1.1, concurrent_trials=1, node=node)
+        assert (row["interference"] is not None) is is_known
 
 
 # Profiles
@@ -472,25 +430,16 @@ def test_a_canary_of_another_node_is_no_measure_of_interference(kept: Kept) -> N
 def test_a_profile_is_stored_by_session_trial_and_rank_and_its_place_is_said(
     kept: Kept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (trial, *_) = trials_of(workers=2, sync="ddp")
     traces = [gzip.compress(bytes([rank])) for rank in range(2)]
     profiles = [Profile(trace=trace, table={"s": rank}) for rank, trace in enumerate(traces)]
-    kept.end(trial, ranks=[outcome([1.0] * 20, profile=profile) for profile in profiles])
-    folder = Path(str(kept.results)) / "profiles" / "launch"
+    kept.end(TWO, ranks=[outcome([1.0] * 20, profile=profile) for profile in profiles])
+    stem = f"{kept.folder}/profiles/launch/{TWO.trial_id}"
     for rank in range(2):
-        trace = (folder / f"{trial.trial_id}-{rank}.json.gz").read_bytes()
-        assert gzip.decompress(trace) == bytes([rank])
-        table = (folder / f"{trial.trial_id}-{rank}.json").read_text()
-        assert json.loads(table) == {"s": rank}
-    said = capsys.readouterr().err.replace("\n", "")
-    assert f"profile: {folder}/{trial.trial_id}-0.json.gz" in said
-
-
-def test_a_rank_of_which_no_profile_could_be_made_says_why_and_is_measured(
-    kept: Kept, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (trial, *_) = trials_of(workers=1, sync="ddp")
-    row = kept.end(trial, ranks=[outcome([1.0] * 20, no_profile="OSError: full")])
+        assert gzip.decompress(Path(f"{stem}-{rank}.json.gz").read_bytes()) == bytes([rank])
+        assert json.loads(Path(f"{stem}-{rank}.json").read_text()) == {"s": rank}
+    assert f"profile: {stem}-0.json.gz" in capsys.readouterr().err.replace("\n", "")
+    # A rank of which none could be made says why, and is measured.
+    row = kept.end(ONE, ranks=[outcome([1.0] * 20, no_profile="OSError: full")])
     assert row["samples_per_s"] > 0
     assert "no profile of rank 0: OSError: full" in capsys.readouterr().err
 
@@ -517,32 +466,32 @@ def test_a_row_that_cannot_be_stored_is_kept_for_the_next_run(tmp_path: Path) ->
 
 
 def test_a_trial_whose_log_cannot_be_stored_is_and_a_line_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kept: Kept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = Kept(tmp_path)
-    (tmp_path / "logs").write_text("in the way of a folder")
-    kept.end(trials_of(workers=1)[0], logs={"launch/0": "words"})
-    assert load(tmp_path)["status"].tolist() == ["ok"]
+    (kept.folder / "logs").write_text("in the way of a folder")
+    kept.end(ONE, logs={"launch/0": "words"})
+    assert load(kept.folder)["status"].tolist() == ["ok"]
     assert "the log launch/0 is not stored: can't write" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("tally", "code"),
+    ("statuses", "others", "code"),
     [
-        (RunTally(statuses=Counter(ok=3, skipped=1, oom_device=1)), 0),
-        (RunTally(statuses=Counter(ok=3, user_error=1)), 1),
-        (RunTally(statuses=Counter(user_error=1, infeasible=1)), 4),
-        (RunTally(statuses=Counter(no_nodes=1), storage_error="full"), 5),
-        (RunTally(statuses=Counter(cancelled=1), signal_number=2), 130),
-        (RunTally(trials_left=4), 3),
-        (RunTally(statuses=Counter(user_error=1, infeasible=1), trials_left=4), 3),
-        (RunTally(trials_left=4, storage_error="full"), 5),
-        (RunTally(trials_left=4, cluster_error="gone"), 4),
-        (RunTally(trials_left=4, signal_number=2), 130),
+        ({"ok": 3, "skipped": 1, "oom_device": 1}, {}, 0),
+        ({"ok": 3, "user_error": 1}, {}, 1),
+        ({"user_error": 1, "infeasible": 1}, {}, 4),
+        ({"no_nodes": 1}, {"storage_error": "full"}, 5),
+        ({"cancelled": 1}, {"signal_number": 2}, 130),
+        ({"user_error": 1, "infeasible": 1}, {"trials_left": 4}, 3),
+        ({}, {"trials_left": 4, "storage_error": "full"}, 5),
+        ({}, {"trials_left": 4, "cluster_error": "gone"}, 4),
+        ({}, {"trials_left": 4, "signal_number": 2}, 130),
     ],
 )
-def test_of_several_faults_the_gravest_names_the_exit_code(tally: RunTally, code: int) -> None:
-    assert tally.exit_code == code
+def test_of_several_faults_the_gravest_names_the_exit_code(
+    statuses: dict[str, int], others: dict[str, Any], code: int
+) -> None:
+    assert RunTally(statuses=Counter(statuses), **others).exit_code == code
 
 
 def test_an_attempt_whose_numbers_cannot_be_stored_keeps_its_steps_and_costs_no_other(

@@ -7,10 +7,10 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -33,7 +33,6 @@ from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
 from dtsweep.session.deadlines import attempt_bound_s
 from dtsweep.session.node_choice import FailureCounts
-from dtsweep.session.session_settings import Settings
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.task import task_of
@@ -69,10 +68,8 @@ def test_an_attempt_is_overdue_once_all_deadlines_of_its_session_have_passed(
     assert overdue(running, settings(tmp_path)) is None
     running.watched_s = bound_s
     said = overdue(running, settings(tmp_path))
-    assert said == (
-        f"the session was not done with the attempt after {bound_s:.0f} s, "
-        "all its deadlines together"
-    )
+    late = f"the session was not done with the attempt after {bound_s:.0f} s"
+    assert said == f"{late}, all its deadlines together"
 
 
 def test_an_attempt_whose_result_could_not_be_fetched_is_known_as_not_stored(
@@ -106,24 +103,6 @@ def under_way() -> Running:
 # Nodes of sessions
 
 
-@dataclass
-class Call:
-    """Method of an actor that notes how often it was called."""
-
-    calls: int = 0
-
-    def remote(self) -> str:
-        self.calls += 1
-        return "not answered"
-
-
-@dataclass
-class Actor:
-    """Actor of a slot, without a process."""
-
-    end_session: Call = field(default_factory=Call)
-
-
 class Staying(StayingNodes):
     """Nodes that stay, which a test changes."""
 
@@ -135,51 +114,46 @@ class Staying(StayingNodes):
         return NodePool(rooms=self.rooms)
 
 
-@dataclass
 class Made:
-    queue: Queue
-    slots: list[SlotActor]
-    placement: Placement
+    """Placement of one session for each of these worlds, on two slots without a process."""
+
+    def __init__(self, folder: Path, nodes: StayingNodes, *, workers: list[int]) -> None:
+        self.queue, of_slots = queue_of(workers, slots=2), settings(folder)
+        self.slots = [
+            SlotActor(index=index, actor=MagicMock(), name=f"slot {index}", settings=of_slots)
+            for index in range(2)
+        ]
+        self.recorder = recorder_in(folder)
+        self.placement = Placement(self.queue, self.slots, self.recorder, nodes)
 
     @property
     def with_nodes(self) -> list[int]:
         return [slot.index for slot in self.slots if slot.has_nodes]
 
-
-def made(folder: Path, nodes: StayingNodes, *, workers: list[int], of_slots: Settings) -> Made:
-    """Placement of one session for each of these worlds, on two slots."""
-    queue = queue_of(workers, slots=2)
-    slots = [
-        SlotActor(index=index, actor=Actor(), name=f"slot {index}", settings=of_slots)
-        for index in range(2)
-    ]
-    placement = Placement(queue, slots, recorder_in(folder), nodes)
-    return Made(queue=queue, slots=slots, placement=placement)
-
-
-@pytest.fixture
-def of_slots(tmp_path: Path) -> Settings:
-    return settings(tmp_path)
+    @property
+    def ended(self) -> list[int]:
+        """How often each slot was told to end its session."""
+        return [slot.actor.end_session.remote.call_count for slot in self.slots]
 
 
 def test_nodes_of_a_session_that_must_leave_are_free_for_others_only_once_it_has_ended(
-    tmp_path: Path, of_slots: Settings
+    tmp_path: Path,
 ) -> None:
     nodes = Staying({"a": 1, "b": 1})
-    run = made(tmp_path, nodes, workers=[2, 1], of_slots=of_slots)
+    run = Made(tmp_path, nodes, workers=[2, 1])
     run.placement.begin_sessions()
     assert run.slots[0].places == {"a": 1, "b": 1}
     nodes.rooms = {"a": 1, "c": 1}
     run.placement.begin_sessions()
     # The rest of the session gets others after that, and before any other session.
     assert run.with_nodes == []
-    assert [slot.actor.end_session.calls for slot in run.slots] == [1, 0]
+    assert run.ended == [1, 0]
 
 
 def test_the_largest_world_begins_first_and_a_smaller_one_takes_what_it_leaves(
-    tmp_path: Path, of_slots: Settings
+    tmp_path: Path,
 ) -> None:
-    run = made(tmp_path, Staying({"a": 1, "b": 1, "c": 1}), workers=[3, 2, 1], of_slots=of_slots)
+    run = Made(tmp_path, Staying({"a": 1, "b": 1, "c": 1}), workers=[3, 2, 1])
     run.placement.begin_sessions()
     assert (run.with_nodes, run.slots[0].places) == ([0], {"a": 1, "b": 1, "c": 1})
     # As if it had begun with two workers.
@@ -190,27 +164,24 @@ def test_the_largest_world_begins_first_and_a_smaller_one_takes_what_it_leaves(
 
 
 def test_no_session_is_refused_before_the_head_has_said_which_nodes_there_are(
-    tmp_path: Path, of_slots: Settings
+    tmp_path: Path,
 ) -> None:
     # No Ray runs here, so that every question fails.
-    nodes = StayingNodes({"CPU": 1}, shares_nodes=False)
-    run = made(tmp_path, nodes, workers=[1], of_slots=of_slots)
+    run = Made(tmp_path, StayingNodes({"CPU": 1}, shares_nodes=False), workers=[1])
     run.placement.begin_sessions()
     assert (run.with_nodes, run.queue.waiting) == ([], 1)
 
 
-def test_a_session_ends_while_the_last_attempt_of_another_one_runs(
-    tmp_path: Path, of_slots: Settings
-) -> None:
-    run = made(tmp_path, Staying({"a": 1, "b": 1}), workers=[1], of_slots=of_slots)
-    scheduler = Scheduler(run.queue, [], run.placement._recorder)
+def test_a_session_ends_while_the_last_attempt_of_another_one_runs(tmp_path: Path) -> None:
+    run = Made(tmp_path, Staying({"a": 1, "b": 1}), workers=[1])
+    scheduler = Scheduler(run.queue, [], run.recorder)
     scheduler._placement = run.placement
     run.placement.begin_sessions()
     run.queue.next(0, now=0.0)
     # Slot 0 is done; an attempt of slot 1 is the last one.
     scheduler.running["tune's name"] = under_way()
     assert scheduler.suggest("next") is None
-    assert run.slots[0].actor.end_session.calls == 1
+    assert run.ended == [1, 0]
 
 
 # Signals
@@ -278,16 +249,6 @@ def test_a_signal_ends_a_run_that_waits_although_nothing_runs(tmp_path: Path) ->
         scheduler.suggest("next")
 
 
-class Sessions(Scheduler):
-    """Of a run on a cluster."""
-
-    def __init__(self) -> None:
-        self.are_stopped = False
-
-    def stop(self) -> None:
-        self.are_stopped = True
-
-
 @pytest.mark.parametrize(
     ("error", "are_stopped"),
     # Between two Tuners, or as nothing is left, a signal ends the run where no callback sees it.
@@ -303,9 +264,9 @@ class Sessions(Scheduler):
 def test_a_run_that_ends_by_an_error_ends_its_sessions_unless_its_cluster_is_gone(
     error: BaseException | None, are_stopped: bool
 ) -> None:
-    sessions = Sessions()
+    sessions = MagicMock()
     ends = pytest.raises(type(error)) if error else nullcontext()
     with ends, stopped_on_error(sessions):
         if error:
             raise error
-    assert sessions.are_stopped == are_stopped
+    assert sessions.stop.called == are_stopped

@@ -114,16 +114,8 @@ def test_a_slot_that_died_idle_costs_no_more_than_logs(address: str, tmp_path: P
 def test_what_can_not_be_imported_costs_one_launch_and_is_measured_once_it_is_there(
     address: str, marks: Path, tmp_path: Path, dtsweep_command: Command
 ) -> None:
-    arguments = [
-        "run",
-        ABSENT,
-        "--address",
-        address,
-        "--results",
-        tmp_path / "r",
-        "--set",
-        "workers=1",
-    ]
+    arguments = ["run", ABSENT, "--address", address, "--results", tmp_path / "r"]
+    arguments += ["--set", "workers=1"]
     done = dtsweep_command(*arguments, folder=tmp_path)
     assert done.returncode == 1, done.stderr
     rows = pd.read_parquet(tmp_path / "r" / "trials")

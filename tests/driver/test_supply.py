@@ -77,14 +77,19 @@ class Run:
         return Results(self.folder).attempts()
 
     def planned(
-        self, out: StringIO, *, clock: Callable[[], float] = lambda: 0.0, **options: Any
+        self,
+        out: StringIO | None = None,
+        *,
+        clock: Callable[[], float] = lambda: 0.0,
+        **options: Any,
     ) -> PlannedRun:
         rerun = options.get("rerun")
         policy = BestAgain(sweep=self.sweep, launches=self.launches)
         settings: dict[str, Any] = {"rerun": rerun, "harness": "in_process", "policy": policy}
         batches = Batches(self.sweep, candidates(self.sweep), self.rows, **settings)
         plan = batches.next()
-        progress = Progress(axes=self.sweep.axes, console=Console(file=out, width=200))
+        console = Console(file=out or StringIO(), width=200)
+        progress = Progress(axes=self.sweep.axes, console=console)
         progress.total = len(plan.to_run)
         return PlannedRun(
             sweep=self.sweep,
@@ -105,15 +110,20 @@ class Run:
         self.said = out.getvalue()
         return tally
 
-    def launches_of(self, micro_batch: int) -> list[int]:
-        return [row["repeat"] for row in self.rows if row["micro_batch"] == micro_batch]
+    @property
+    def repeats(self) -> dict[int, list[int]]:
+        """The repeats of each micro-batch, as they were run."""
+        found: dict[int, list[int]] = {1: [], 4096: []}
+        for row in self.rows:
+            found[row["micro_batch"]].append(row["repeat"])
+        return found
 
 
 def test_rounds_follow_each_other_until_the_policy_asks_for_no_more(tmp_path: Path) -> None:
     runs = Run(folder=tmp_path, launches=3)
     tally = runs.run()
     assert (tally.exit_code, tally.statuses) == (0, {"ok": 4})
-    assert (runs.launches_of(1), runs.launches_of(4096)) == ([1], [1, 2, 3])
+    assert runs.repeats == {1: [1], 4096: [1, 2, 3]}
     lines = [line for line in runs.said.splitlines() if re.match(r"round|\[", line)]
     expected = [
         r"round 1: 2 points, about .+",
@@ -131,27 +141,22 @@ def test_rounds_follow_each_other_until_the_policy_asks_for_no_more(tmp_path: Pa
 def test_a_row_has_the_question_and_the_settings_of_its_round(tmp_path: Path) -> None:
     runs = Run(folder=tmp_path)
     runs.run()
-    assert {row["question"] for row in runs.rows} == {
-        Question(goal=Goal(maximize="samples_per_s")).as_json()
-    }
+    question = Question(goal=Goal(maximize="samples_per_s"))
+    assert {row["question"] for row in runs.rows} == {question.as_json()}
     steps = {row["repeat"]: json.loads(row["measure"])["min_steps"] for row in runs.rows}
     assert steps == {1: 5, 2: 6}
     # A decided question is not asked again, unless each round is to be measured again.
     assert (runs.run().exit_code, len(runs.rows)) == (0, 3)
     assert runs.run(rerun="all").exit_code == 0
-    assert (runs.launches_of(1), runs.launches_of(4096)) == ([1, 1], [1, 2, 1, 2])
+    assert runs.repeats == {1: [1, 1], 4096: [1, 2, 1, 2]}
 
 
 def test_after_the_time_limit_no_trial_begins_and_the_next_run_goes_on(tmp_path: Path) -> None:
     runs = Run(folder=tmp_path)
-    none = runs.run(max_hours=0)
-    assert (none.exit_code, none.trials_left, runs.rows) == (3, 2, [])
-    # An hour passes with each trial.
-    one = runs.run(max_hours=1, clock=lambda: 3600.0 * len(runs.rows))
-    assert (one.exit_code, one.trials_left, len(runs.rows)) == (3, 1, 1)
-    # What a round would add is left, too.
-    first_round = runs.run(max_hours=2, clock=lambda: 3600.0 * len(runs.rows))
-    assert (first_round.exit_code, first_round.trials_left, len(runs.rows)) == (3, 1, 2)
+    # An hour passes with each trial; what a round would add is left, too.
+    for hours, left, stored in ((0, 2, 0), (1, 1, 1), (2, 1, 2)):
+        tally = runs.run(max_hours=hours, clock=lambda: 3600.0 * len(runs.rows))
+        assert (tally.exit_code, tally.trials_left, len(runs.rows)) == (3, left, stored)
     assert (runs.run(max_hours=1).exit_code, len(runs.rows)) == (0, 3)
     # Nothing is left: the time does not matter.
     assert (runs.run(max_hours=0).exit_code, len(runs.rows)) == (0, 3)
@@ -191,7 +196,7 @@ def test_a_trial_that_runs_at_the_limit_of_money_is_cut_and_measured_by_the_next
 
 def test_no_trial_begins_that_is_expected_to_pass_the_limit_of_money(tmp_path: Path) -> None:
     runs = Run(folder=tmp_path)
-    planned = runs.planned(StringIO(), prices=Prices(every_node=3600.0), max_cost_usd=300.0)
+    planned = runs.planned(prices=Prices(every_node=3600.0), max_cost_usd=300.0)
     planned.budget.first_trial_s = 1000.0
     tally = run_in_process(planned)
     planned.outbox.close()
@@ -212,7 +217,7 @@ def test_batches_that_nothing_can_run_end(tmp_path: Path) -> None:
     def refused(plan: Plan) -> Layout:
         return Layout(groups=(), refused=[(trial, "no room") for trial in plan.to_run])
 
-    planned = Run(folder=tmp_path).planned(StringIO())
+    planned = Run(folder=tmp_path).planned()
     recorder = planned.recorder(SWEEP)
     queue = Queue(SWEEP)
     supply = Supply(planned, queue, recorder, lay_out=refused)
@@ -232,12 +237,12 @@ class OneByOne:
 
 
 def test_points_that_a_later_batch_skips_are_stored_with_the_reason(tmp_path: Path) -> None:
-    planned = Run(folder=tmp_path).planned(StringIO())
+    planned = Run(folder=tmp_path).planned()
     batches = Batches(SWEEP, candidates(SWEEP), [], harness="in_process", policy=OneByOne())
     planned = replace(planned, plan=batches.next(), batches=batches)
     queue, recorder, supply = supplied(planned)
     running = _handed_out(queue)
-    recorder.rows.append({**row_of_trial(running.trial), "status": "oom_device"})
+    recorder.rows.append(measured(running.trial) | {"status": "oom_device"})
     assert not supply.refill()
     planned.outbox.close()
     (row,) = Results(tmp_path).attempts()
@@ -258,21 +263,17 @@ def _handed_out(queue: Queue) -> Running:
 
 
 def test_a_canary_that_is_left_when_time_is_up_is_no_trial(tmp_path: Path) -> None:
-    planned = Run(folder=tmp_path, launches=1).planned(
-        StringIO(), max_hours=1, clock=lambda: 3600.0
-    )
+    planned = Run(folder=tmp_path, launches=1).planned(max_hours=1, clock=lambda: 3600.0)
     queue, recorder, supply = supplied(planned)
-    running = [_handed_out(queue) for _ in planned.plan.to_run]
-    recorder.rows += [
-        {**row_of_trial(one.trial), "status": "ok", "samples_per_s": 1.0} for one in running
-    ]
-    queue.extend([[replace(running[0].trial, role="canary")]], {})
+    trials = [_handed_out(queue).trial for _ in planned.plan.to_run]
+    recorder.rows += [measured(trial) for trial in trials]
+    queue.extend([[replace(trials[0], role="canary")]], {})
     assert not supply.refill()
     assert (recorder.tally.trials_left, recorder.tally.exit_code) == (None, 0)
 
 
 def test_a_scheduler_waits_for_what_runs_and_ends_when_time_is_up(tmp_path: Path) -> None:
-    planned = Run(folder=tmp_path).planned(StringIO(), max_hours=1, clock=lambda: 3600.0)
+    planned = Run(folder=tmp_path).planned(max_hours=1, clock=lambda: 3600.0)
     queue, recorder, supply = supplied(planned)
     scheduler = Scheduler(queue, [], recorder, supply=supply)
     scheduler.running["tune's name"] = _handed_out(queue)
@@ -285,12 +286,11 @@ def test_a_scheduler_waits_for_what_runs_and_ends_when_time_is_up(tmp_path: Path
 
 
 def test_a_scheduler_asks_for_a_round_only_when_nothing_runs(tmp_path: Path) -> None:
-    queue, recorder, supply = supplied(Run(folder=tmp_path).planned(StringIO()))
+    queue, recorder, supply = supplied(Run(folder=tmp_path).planned())
     scheduler = Scheduler(queue, [], recorder, supply=supply)
     for name in ("one", "other"):
         scheduler.running[name] = running = _handed_out(queue)
-        row = row_of_trial(running.trial)
-        recorder.rows.append({**row, "status": "ok", "samples_per_s": 1.0})
+        recorder.rows.append(measured(running.trial))
     assert not scheduler.has_more()
     scheduler.running.clear()
     assert scheduler.has_more()
@@ -298,7 +298,7 @@ def test_a_scheduler_asks_for_a_round_only_when_nothing_runs(tmp_path: Path) -> 
 
 
 def test_what_fails_between_rounds_ends_the_run_and_is_kept(tmp_path: Path) -> None:
-    queue, recorder, supply = supplied(Run(folder=tmp_path).planned(StringIO()))
+    queue, recorder, supply = supplied(Run(folder=tmp_path).planned())
     scheduler = Scheduler(queue, [], recorder, supply=supply)
     for _ in range(2):
         _handed_out(queue)
@@ -307,10 +307,8 @@ def test_what_fails_between_rounds_ends_the_run_and_is_kept(tmp_path: Path) -> N
     assert isinstance(scheduler.failure, KeyError)
 
 
-def row_of_trial(trial: Trial) -> dict[str, Any]:
+def measured(trial: Trial) -> dict[str, Any]:
     """The columns of a row that a plan reads."""
-    return {
-        **dict.fromkeys(PLANNED_BY),
-        **task_row(SWEEP, trial.point, task_of(SWEEP, trial.point, repeat=trial.repeat)),
-        "harness": "in_process",
-    }
+    row = task_row(SWEEP, trial.point, task_of(SWEEP, trial.point, repeat=trial.repeat))
+    known = {"harness": "in_process", "status": "ok", "samples_per_s": 1.0}
+    return {**dict.fromkeys(PLANNED_BY), **row, **known}
