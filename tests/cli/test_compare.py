@@ -115,11 +115,22 @@ def test_the_json_of_a_difference_has_both_points_and_a_row_for_each_quantity(ba
 def test_what_differs_beside_the_numbers_is_said(tmp_path: Path, base: Path) -> None:
     newer = store_run(tmp_path / "newer", STEADY, env_id="c3d4", machine=NEWER)
     assert "Software differs: torch 2.13.0 → 2.14.0." in in_one_line("compare", base, newer)
+    bigger = store_run(tmp_path / "bigger", STEADY, env_id="e5f6", machine=BIGGER)
+    said = in_one_line("compare", base, bigger, "--other-machine")
+    assert "Machine differs: cpus 2 → 64." in said
     store_run(base, {8: [100.0, 101]}, semantics="local", model_digest="m2")
     assert as_json("difference", base, "micro_batch=8", "micro_batch=4")["notes"] == [
         "Updates of A are local, of B exact: faster is not sooner at the same loss.",
         "A and B train different models: a sample of one is none of the other.",
     ]
+
+
+def test_where_every_point_fails_now_that_is_a_regression(tmp_path: Path, base: Path) -> None:
+    nothing = store_run(tmp_path / "nothing", {4: [None], 16: [None]}, day=2)
+    assert called("compare", base, nothing).exit_code == 1
+    found = as_json("compare", base, nothing)
+    assert found["words"].startswith("Regression: 2 points ran before and failed now")
+    assert (found["rows"], found["new"]["trials"]) == ([], 0)
 
 
 @pytest.mark.parametrize(

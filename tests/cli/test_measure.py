@@ -117,7 +117,7 @@ def test_empty_results_are_refused() -> None:
         *(["run", OWN_MODEL, "--results"], ["run", OWN_MODEL, "--in-process", "--results"]),
         *(["plan", OWN_MODEL, "--results"], ["report"], ["recommend"]),
     ):
-        with pytest.raises(SweepError, match="results '' is not a place"):
+        with pytest.raises(SweepError, match="results '' is not a place; give a folder or a URI"):
             called(*options, "")
     with pytest.raises(SweepError, match="results '' is not a place"):
         run(Sweep(workload=Gpt(), axes={"workers": [1]}), "", in_process=True)

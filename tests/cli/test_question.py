@@ -163,13 +163,14 @@ def test_a_report_after_a_run_answers_the_question_of_that_run(
     assert answer["zone"] == 0.2
 
 
+@pytest.mark.parametrize("role", ["trial", "canary"])
 def test_a_question_whose_first_attempt_was_cut_has_a_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    role: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep, points = read_sweep(ROOT / "sweeps" / "batchsize.py")
     assert sweep.question is not None
     point = points[0].point
-    row = task_row(sweep, point, task_of(sweep, point)) | {"role": "trial", "status": "budget"}
+    row = task_row(sweep, point, task_of(sweep, point)) | {"role": role, "status": "budget"}
     row |= {"reason": "cut", "started_at": datetime(2026, 11, 26, tzinfo=UTC)}
     Results(tmp_path / "r").commit(row, workload_types=column_types(sweep.workload))
     print_results(str(tmp_path / "r"), as_json=False, question=sweep.question)

@@ -137,10 +137,14 @@ def test_results_are_refused_where_ray_keeps_the_code_of_a_job_for_a_while(
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "give --results an absolute path or a URI" in done.stderr
     assert [path.name for path in of_job.iterdir()] == []
+
+
+def test_a_folder_that_ray_deletes_is_no_place_for_results(tmp_path: Path) -> None:
+    of_job = tmp_path / "session" / "runtime_resources" / "working_dir_files" / "_ray_pkg_1"
     for results in (of_job, of_job / "r", f"file://{of_job}/r"):
         with pytest.raises(SweepError, match="copy of its code, which Ray deletes; give --res"):
             refuse_what_ray_deletes(str(results))
-    for results in (folder, f"file://{folder}/r", f"s3://bucket/{of_job}"):
+    for results in (tmp_path, f"file://{tmp_path}/r", f"s3://bucket/{of_job}"):
         refuse_what_ray_deletes(str(results))
 
 

@@ -177,6 +177,10 @@ def test_larger_batches_than_one_that_ran_out_of_memory_are_skipped_until_they_a
     assert statuses(8, 16, 32) == statuses(8, 16, 32) == by_stored
     assert len(Results(tmp_path / "r").attempts()) == 4
     assert statuses(8, 16, prune=False) == by_stored | {16: "oom_device"}
+    # By what the same run found.
+    sizes = [8 * 2**power for power in range(8)]
+    frame = run(tmp_path / "same", {"micro_batch": sizes}, workload=Full(), measure=QUICK)
+    assert (len(frame), set(frame["status"])) == (8, {"oom_device", "skipped"})
 
 
 @pytest.mark.parametrize("question", [{}, {"goal": "energy"}])
@@ -322,10 +326,12 @@ def test_after_ctrl_c_what_is_measured_is_reported_and_the_way_to_go_on_is_named
 def test_whatever_ends_a_run_has_what_is_measured_stored_too(tmp_path: Path, ends: str) -> None:
     # A debugger reads that it is left.
     stops = "breakpoint(); " if ends == "debugger" else STOPS.replace("SIGINT", ends)
-    stopped = command(tmp_path, stops + SQUARE, STOP="1")
+    more = ("--rerun", "all") if ends == "SIGUSR1" else ()
+    stopped = command(tmp_path, stops + SQUARE, *more, STOP="1")
     code = 130 if ends == "debugger" else 128 + signal.Signals[ends]
     assert stopped.returncode == code, stopped.stderr
     assert "dtsweep: interrupted; what was done is stored" in stopped.stderr
+    assert ("starts over, without --rerun all it measures" in stopped.stderr) == bool(more)
     assert ("rank 0" in stopped.stdout) == (ends == "debugger")
     assert sorted(row["status"] for row in rows_of(tmp_path)) == ["cancelled", "skipped"]
 

@@ -239,6 +239,13 @@ def test_the_fields_of_a_workload_are_columns_what_is_no_scalar_as_json_and_what
     assert (row["overrides"], row["image_size"]) == ('{"n_layer": 2}', None)
 
 
+@pytest.mark.parametrize("sync", ["ddp", "local_sgd", "parameter_server"])
+def test_a_failure_before_any_step_is_a_row_in_every_mode(kept: Kept, sync: str) -> None:
+    trial = replace(TWO, point=replace(TWO.point, sync=sync))
+    row = kept.end(trial, status="rank_died")
+    assert (row["status"], row["reason"], row["sync"]) == ("rank_died", "why", sync)
+
+
 def test_a_row_has_the_harness_that_started_its_workers_and_its_environment(
     tmp_path: Path,
 ) -> None:

@@ -33,6 +33,7 @@ from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
 from dtsweep.session.deadlines import attempt_bound_s
 from dtsweep.session.node_choice import FailureCounts
+from dtsweep.session.slot import Slot
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.task import task_of
@@ -120,7 +121,9 @@ class Made:
     def __init__(self, folder: Path, nodes: StayingNodes, *, workers: list[int]) -> None:
         self.queue, of_slots = queue_of(workers, slots=2), settings(folder)
         self.slots = [
-            SlotActor(index=index, actor=MagicMock(), name=f"slot {index}", settings=of_slots)
+            SlotActor(
+                index=index, actor=MagicMock(spec=Slot), name=f"slot {index}", settings=of_slots
+            )
             for index in range(2)
         ]
         self.recorder = recorder_in(folder)
@@ -264,7 +267,7 @@ def test_a_signal_ends_a_run_that_waits_although_nothing_runs(tmp_path: Path) ->
 def test_a_run_that_ends_by_an_error_ends_its_sessions_unless_its_cluster_is_gone(
     error: BaseException | None, are_stopped: bool
 ) -> None:
-    sessions = MagicMock()
+    sessions = MagicMock(spec=Scheduler)
     ends = pytest.raises(type(error)) if error else nullcontext()
     with ends, stopped_on_error(sessions):
         if error:

@@ -171,6 +171,10 @@ def test_with_imported_they_share_a_frontier_and_the_report_says_so(mixed: Path)
     assert set(exact.loc[exact["on_frontier"], "harness"]) == {"imported"}
     text = in_one_line("report", mixed, "--with-imported")
     assert "4 imported rows count as measured in env_id a1b2" in text
+
+
+def test_with_imported_asks_for_both(mixed: Path) -> None:
+    frame = dtsweep.load(mixed)
     is_imported = frame["harness"] == "imported"
     with pytest.raises(SweepError, match="no trial of these results was imported"):
         joined(frame[~is_imported])

@@ -164,7 +164,7 @@ class Own:
         from nets import make
         def inner():
             import importlib
-            return importlib.import_module("by_name")
+            return importlib.import_module("tabnanny")
         return make(layers.SIZE)
     def batch(self, samples, device): ...
     def loss(self, model, batch): ...
@@ -173,7 +173,8 @@ sweep = Sweep(workload=Own(), axes={"workers": [1]})
 """,
     "layers.py": "from sizes import SIZE\n",
     "sizes.py": "SIZE = 3\n",
-    "by_name.py": "A = 1\n",
+    # Python has one of this name.
+    "tabnanny.py": "A = 1\n",
     "nets/__init__.py": (
         "from .block import Block\ndef make(size):\n    from . import extra\n    return Block\n"
     ),

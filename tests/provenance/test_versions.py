@@ -62,6 +62,11 @@ def test_no_folder_no_repository_and_no_commit_have_none(tmp_path: Path) -> None
     assert git_commit(tmp_path) is None
 
 
+def test_without_git_there_is_none(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(study))
+    assert git_commit(study) is None
+
+
 def test_a_hook_of_another_repository_does_not_mislead(
     study: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

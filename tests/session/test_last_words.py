@@ -85,6 +85,7 @@ TIMEOUT = (
 TIMED_OUT = HEADING + TERMINATED.format("DistBackendError", WATCHDOG.format(0, TIMEOUT))
 KILLED = f"{HEADING}step 17\n"
 LAUNCH_FAILURE = "CUDA error: unspecified launch failure"
+ILLEGAL_ACCESS = "CUDA error: an illegal memory access was encountered"
 
 
 @pytest.mark.parametrize(
@@ -114,6 +115,7 @@ def test_last_words_name_the_error_and_not_the_end_of_its_stack(log: str, words:
         (WITHOUT_TRACEBACK, f"{ASSERT} (net.py:31)"),
         # CUDA's documentation: commonly by an invalid pointer.
         (f"{HEADING}{LAUNCH_FAILURE}", LAUNCH_FAILURE),
+        (f"{HEADING}RuntimeError: {ILLEGAL_ACCESS}\n", ILLEGAL_ACCESS),
         *((log, None) for log in (KILLED, SEGFAULT, LOST_PEER, TIMED_OUT)),
         # By itself it has many causes.
         (f"{HEADING}RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling", None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import time
@@ -38,7 +39,9 @@ def test_a_log_is_its_users_alone_even_where_the_folder_was_open_before(tmp_path
         assert [mode_of(each) for each in (root, path.parent, path)] == [0o700, 0o700, 0o600]
 
 
-def test_no_link_is_followed_to_where_another_user_wants_the_logs(tmp_path: Path) -> None:
+def test_no_link_is_followed_to_where_another_user_wants_the_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "logs").symlink_to(elsewhere)
@@ -51,6 +54,9 @@ def test_no_link_is_followed_to_where_another_user_wants_the_logs(tmp_path: Path
     with pytest.raises(OSError, match="symbolic links"):
         open_log("s1", 0, root=root)
     assert not list(elsewhere.iterdir())
+    monkeypatch.setattr(os, "getuid", lambda: 65534)
+    with pytest.raises(SweepError, match="is not a folder of this user"):
+        open_log("s2", 0, root=root)
 
 
 OPEN = """
@@ -123,6 +129,16 @@ def test_a_flood_of_one_trial_does_not_touch_the_output_of_another(tmp_path: Pat
     assert path.stat().st_size < 3 * KEPT_BYTES
     assert trial_in(path, "--- dtsweep: three") == "--- dtsweep: three\nof the third\n"
     assert "ValueError: of the first" in path.read_text()
+
+
+def test_a_log_of_many_trials_has_no_more_than_its_limit_before_the_next(tmp_path: Path) -> None:
+    path, file = open_log("s1", 0, root=tmp_path / "logs")
+    log = RankLog(path)
+    with file:
+        for _ in range(80):
+            log.begin_trial()
+            assert path.stat().st_size <= LOG_BYTES
+            file.write(numbered(8_000))
 
 
 def test_a_line_that_is_cut_is_left_out_whole_as_it_may_hold_a_password(tmp_path: Path) -> None:

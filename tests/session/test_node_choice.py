@@ -103,11 +103,11 @@ def test_a_smaller_world_is_placed_as_its_placement_says(
 
 
 def test_ranks_count_from_0_in_a_smaller_world_on_each_node_too() -> None:
-    assigned = assign_ranks(EVEN, [0, 2, 3], world=7)
-    assert [one.rank for one in assigned] == [0, None, 1, 2, None, None]
+    assigned = assign_ranks(EVEN, [2, 3, 4], world=7)
+    assert [one.rank for one in assigned] == [None, None, 0, 1, 2, None]
     members = [one for one in assigned if one.rank is not None]
-    assert [(one.local_rank, one.local_workers) for one in members] == [(0, 1), (0, 2), (1, 2)]
-    assert [one.node_rank for one in members] == [0, 1, 1]
+    assert [(one.local_rank, one.local_workers) for one in members] == [(0, 2), (1, 2), (0, 1)]
+    assert [one.node_rank for one in members] == [0, 0, 1]
     assert {(one.world, one.workers) for one in assigned} == {(7, 3)}
 
 

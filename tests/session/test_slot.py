@@ -137,6 +137,11 @@ def test_an_attempt_whose_session_ends_with_it_is_measured_and_the_next_gets_ano
     assert (result.session_has_ended, result.slot_is_spent) == (ends, False)
 
 
+def test_a_process_that_a_trial_changed_gets_no_other_trial(slot: Slot, session: Session) -> None:
+    changed = replace(OK, needs_new_process=True)
+    assert asyncio.run(attempt(slot, session, changed)).session_has_ended
+
+
 def test_ranks_that_keep_memory_of_a_trial_are_given_no_other(slot: Slot, session: Session) -> None:
     async def run() -> None:
         for left, keeps in ((7, False), (8, False), (9, True)):
@@ -174,6 +179,7 @@ def test_a_death_as_a_session_starts_strikes_its_node_and_three_in_a_row_give_up
     assert not_up("oom_host") == ("collateral", None)
     assert slot._nodes.failures.failing() == {"a"}
     assert not_up("preempted") == ("preempted", None)
+    assert not_up("node_lost") == ("node_lost", None)
     assert not_up("rank_died") == ("launch_failed", "world")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -285,26 +286,30 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (points, {"axes": {"micro_batch": tune.randint(9, 9)}, "samples": 1}, "can't be drawn (low >="),
     (points, {"axes": {"micro_batch": tune.choice([[1]])}, "samples": 1}, "has [1] (list), no JSO"),
     (points, {"axes": {"workload.width": ["8"]}}, "workload.width='8' must be a whole number"),
-    (points, {"axes": HEADS}, "Net refuses workload.heads=3 workload.width=8: width 8 is not a mu"),
+    (points, {"axes": HEADS}, "Net refuses workload.heads=3 workload.width=8: width 8 is not a"),
     (Measure, {"max_seconds": float("inf")}, "max_seconds=inf must be a finite number"),
     (Measure, {"half_width": 2}, "half_width=2 must be at least 0.005 and below 1: a share of the"),
+    (Measure, {"half_width": 0.004}, "half_width=0.004 must be at least 0.005 and below 1"),
     (Measure, {"half_width": "2 %"}, "half_width='2 %' must be a finite number or None"),
-    (Measure, {"energy": True, "max_seconds": 4}, "windows of 5 s, and max_seconds=4 ends them be"),
+    (Measure, {"energy": True, "max_seconds": 4}, "windows of 5 s, and max_seconds=4 ends them"),
     (Measure, {"check": True, "warmup_steps": 0}, "warm-up step: warmup_steps must be at least 1"),
     (Measure, {"min_seconds": 10, "max_seconds": 1}, "10 is more than max_seconds=1; lower it, or"),
     (Resources, {"peak_flops_per_s": 989e12}, "peak_flops_per_s=989000000000000.0 must be FLOP/s"),
     (Resources, {"peak_flops_per_s": {"bf17": 1e12}}, "such as {'bf16': 989e12}"),
-    (Resources, {"peak_flops_per_s": {"bf16": 0}}, "peak_flops_per_s has 'bf16': 0; it must be"),
+    *(
+        (Resources, {"peak_flops_per_s": {"bf16": peak}}, "peak_flops_per_s has 'bf16': ")
+        for peak in (0, math.nan, math.inf, True, "989e12")
+    ),
     (Resources, {"gpus_per_worker": 0.5}, "is a fraction, which NCCL refuses; use a whole number"),
     (Resources, {"gpus_per_worker": 2}, "the rest idle; use gpus_per_worker=1 and more workers"),
     (Resources, {"environment": {"A": 1}}, "environment A=1 must be a string, such as '1'"),
     (Resources, {"environment": "A=1"}, "must be names and values: {'NAME': 'value'}"),
     *(
-        (Resources, {"environment": {name: "1"}}, f"environment has {name!r}, which can't name a v")
+        (Resources, {"environment": {name: "1"}}, f"environment has {name!r}, which can't name a")
         for name in ("A B", "", "A\0B", "9A", "Ä", "A\n", 1)
     ),
     (Resources, {"environment": {"HF_TOKEN=a": "b"}}, "environment has 'HF_TOKEN=…', which"),
-    (Resources, {"environment": {"A": "x\0y"}}, "environment A has a value that no variable can h"),
+    (Resources, {"environment": {"A": "x\0y"}}, "environment A has a value that no variable can"),
     *(
         (sweep, {"axes": {f"env.{name}": ["1"]}}, f"axis env.NAME has {name!r}, which can't name a")
         for name in ("LD PRELOAD", "9A")

@@ -231,5 +231,21 @@ def test_every_constraint_is_met_by_a_point_that_is_possible_but_for_it() -> Non
     assert all("{" not in str(impossible(*asked)) for asked in ALONE)
 
 
+@pytest.mark.parametrize(
+    ("point", "harness"),
+    [
+        (Point(sync="fsdp", shard_precision="bf16", precision="bf16"), Harness()),
+        (Point(sync="fsdp", offload=True), Harness()),
+        (Point(sync="fsdp", offload=True), Harness(has_gpus=True)),
+        (Point(sync="gossip", workers=3, topology="exponential"), Harness()),
+        (Point(bucket_bytes=2**20), Harness()),
+        (Point(overlap=False), Harness()),
+        (Point(optimizer="adam", workload=object()), Harness()),
+    ],
+)
+def test_a_point_next_to_a_constraint_is_possible(point: Point, harness: Harness) -> None:
+    assert impossible(point, harness) is None
+
+
 def test_a_plain_point_can_be_measured_everywhere() -> None:
     assert {impossible(Point(), Harness(name=name, has_gpus=False)) for name in HARNESSES} == {None}

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -263,6 +264,11 @@ def test_an_interrupt_is_no_result() -> None:
     with pytest.raises(KeyboardInterrupt):
         tried(Line(fault="interrupt"))
     assert gc.isenabled()
+    # Ctrl-C reaches the main thread alone; elsewhere the workload raised it.
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(tried, Line(fault="interrupt")).result()
+    assert result.status == "user_error"
+    assert str(result.reason).startswith("KeyboardInterrupt")
 
 
 @pytest.mark.parametrize(("fault", "status"), [("raise", "user_error"), ("", "ok")])
