@@ -111,7 +111,8 @@ def test_a_rank_that_fails_under_torchrun_ends_the_run_with_its_row(sweep_file: 
     (line,) = done.stdout.splitlines()
     row = json.loads(line)
     assert json.loads(file.read_text()) == row
-    reason = "rank 1: ValueError: not on this rank (line.py:29)"
+    number = SWEEP.partition("raise ValueError")[0].count("\n") + 1
+    reason = f"rank 1: ValueError: not on this rank (line.py:{number})"
     assert (row["status"], row["reason"]) == ("user_error", reason)
     assert row["harness"] == "torchrun"
     assert "samples_per_s" not in row
@@ -253,7 +254,7 @@ def refused_line(
     ],
 )
 def test_what_can_not_be_measured_without_ray_is_refused_in_a_line(
-    sweep_file: Path, arguments: list[str], message: str, refused_line: Refused
+    arguments: list[str], message: str, refused_line: Refused
 ) -> None:
     assert message in refused_line(2, *arguments)
 

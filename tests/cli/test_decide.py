@@ -61,7 +61,10 @@ def test_recommend_keeps_to_a_condition_and_prints_json(study: Path) -> None:
     ("arguments", "said"),
     [
         (["recommend", "--where", "latncy_s <= 1"], "did you mean 'latency_s'"),
-        (["recommend", "--goal", "cost", "--maximize", "mfu"], "leave --maximize and --minimize o"),
+        (
+            ["recommend", "--goal", "cost", "--maximize", "mfu"],
+            "leave --maximize and --minimize out",
+        ),
         (["recommend", "--allow", "local;stale"], "allow some of lossy, stale, local"),
         (["report", "--with-hosts"], "add --html FILE"),
         (["report", "--html", "/no/a.html"], "/no/a.html can't be written"),

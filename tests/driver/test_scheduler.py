@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, create_autospec
 
 import pytest
 
@@ -267,7 +267,7 @@ def test_a_signal_ends_a_run_that_waits_although_nothing_runs(tmp_path: Path) ->
 def test_a_run_that_ends_by_an_error_ends_its_sessions_unless_its_cluster_is_gone(
     error: BaseException | None, are_stopped: bool
 ) -> None:
-    sessions = MagicMock(spec=Scheduler)
+    sessions = create_autospec(Scheduler, instance=True)
     ends = pytest.raises(type(error)) if error else nullcontext()
     with ends, stopped_on_error(sessions):
         if error:

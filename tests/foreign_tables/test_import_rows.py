@@ -147,7 +147,8 @@ def test_measured_and_imported_rows_share_no_frontier_and_no_ladder(
     # The question stays that of the sweep.
     assert study.frame["harness"].iloc[-1] == "imported"
     asked = Study(study.frame[study.frame["harness"] != "imported"]).question
-    assert study.question == asked is not None
+    assert asked is not None
+    assert study.question == asked
 
 
 @pytest.mark.slow

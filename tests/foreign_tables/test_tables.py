@@ -42,7 +42,12 @@ def stored(folder: Path, table: str | bytes, more: str = "", **options: Any) -> 
 @pytest.mark.parametrize(
     ("table", "read", "rate", "refused_without"),
     [
-        ('GPUs,batch,rate\n4,8,"5,120"\n', "thousands = ','", 5120, "2: rate = '5,120' .* thousa"),
+        (
+            'GPUs,batch,rate\n4,8,"5,120"\n',
+            "thousands = ','",
+            5120,
+            "runs.csv:2: rate = '5,120' .* thousands",
+        ),
         # Points between thousands are not taken for decimal ones.
         ("GPUs;batch;rate\n4;8;1.120\n", "sep = ';'", 1.12, "one column, 'GPUs;batch;.* `sep`"),
     ],

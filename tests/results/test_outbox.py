@@ -176,7 +176,8 @@ os._exit(9)
 
 
 def test_what_a_killed_run_kept_is_sent_by_the_next_one(tmp_path: Path, lines: list[str]) -> None:
-    assert python_begun(KILLED, tmp_path).wait() == 9
+    with python_begun(KILLED, tmp_path) as killed:
+        assert killed.wait() == 9
     results = Results(tmp_path / "r")
     assert len(left_entries(results.identity, roots=[tmp_path / "s"])) == 3
     Outbox(results, lines.append, roots=[tmp_path / "s"]).send_left()

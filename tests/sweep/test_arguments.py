@@ -61,15 +61,19 @@ def test_arguments_of_several_types_are_stored_as_json(script: str) -> None:
 @pytest.mark.parametrize(
     ("axes", "fields", "message"),
     [
-        ({"micro_batch": [1]}, {}, r"'micro_batch' has no effect on .*Script\(names={'micro_bat"),
+        (
+            {"micro_batch": [1]},
+            {},
+            r"'micro_batch' has no effect on .*Script\(names={'micro_batch': 'ARGUMENT'}\)",
+        ),
         ({"global_batch": [8]}, {}, "axis 'global_batch' has no effect"),
         ({"args.": [1]}, {}, "axis 'args.' has no name"),
         ({"args.api-key": ["x"]}, {}, "marks a secret"),
-        ({"args.a\nb": [1]}, {}, r"axis 'args\.a\\nb' can't be a column of the results; use at mo"),
+        ({"args.a\nb": [1]}, {}, r"axis 'args\.a\\nb' can't be a column of the results; use at"),
         ({f"args.{'x' * 400}": [1]}, {}, "can't be a column of the results; use at most 300"),
         # Where it has no axis.
         ({}, {"args": {"a\tb": 1}}, r"field 'args\.a\\tb' of workload Script can't be a column"),
-        ({"args.batch": [4]}, PRODUCT, r"'passes', which is not an argument by name.*axis args.pa"),
+        ({"args.batch": [4]}, PRODUCT, r"'passes', which is not an argument by name.*axis args\."),
     ],
 )
 def test_axes_and_names_that_mean_nothing_are_refused(

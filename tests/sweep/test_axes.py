@@ -276,28 +276,44 @@ BATCH = {"global_batch": [8], "accumulation": [1]}
 HEADS = {"workload.heads": [3], "workload.width": [8]}
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (sweep, {"axes": {"workers": []}}, "'workers' is empty; give at least one value or leave it"),
-    (sweep, {"axes": {5: [1]}}, "axis 5 is not a field of a point or of the workload; allowed: wo"),
+    (sweep, {"axes": {5: [1]}}, "axis 5 is not a field of a point or of the workload; allowed: "),
     (sweep, {"axes": [1]}, "axes=[1] must be names and lists, such as {'workers': [1, 2]}"),
     (sweep, {"axes": {}, "skip": "none"}, "skip='none' must be a function of the point"),
     (sweep, {"axes": {}, "measure": Measure}, "must be Measure(…)"),
     (sweep, {"axes": {}, "samples": 4}, "samples is set, but no axis is a search space"),
     (sweep, {"axes": {"workers": tune.randint(1, 9)}}, "say how often, Sweep(samples=N)"),
     (sweep, {"axes": BATCH}, "exclude each other: accumulation follows"),
-    (points, {"axes": {"micro_batch": tune.randint(9, 9)}, "samples": 1}, "can't be drawn (low >="),
-    (points, {"axes": {"micro_batch": tune.choice([[1]])}, "samples": 1}, "has [1] (list), no JSO"),
+    (
+        points,
+        {"axes": {"micro_batch": tune.randint(9, 9)}, "samples": 1},
+        "(low >= high); check its",
+    ),
+    (
+        points,
+        {"axes": {"micro_batch": tune.choice([[1]])}, "samples": 1},
+        "has [1] (list), no JSON",
+    ),
     (points, {"axes": {"workload.width": ["8"]}}, "workload.width='8' must be a whole number"),
-    (points, {"axes": HEADS}, "Net refuses workload.heads=3 workload.width=8: width 8 is not a"),
+    (points, {"axes": HEADS}, "width 8 is not a multiple of 3 heads"),
     (Measure, {"max_seconds": float("inf")}, "max_seconds=inf must be a finite number"),
-    (Measure, {"half_width": 2}, "half_width=2 must be at least 0.005 and below 1: a share of the"),
+    (Measure, {"half_width": 2}, "and below 1: a share of the mean, such as 0.02"),
     (Measure, {"half_width": 0.004}, "half_width=0.004 must be at least 0.005 and below 1"),
     (Measure, {"half_width": "2 %"}, "half_width='2 %' must be a finite number or None"),
-    (Measure, {"energy": True, "max_seconds": 4}, "windows of 5 s, and max_seconds=4 ends them"),
+    (Measure, {"energy": True, "max_seconds": 4}, "and max_seconds=4 ends them before; raise it"),
     (Measure, {"check": True, "warmup_steps": 0}, "warm-up step: warmup_steps must be at least 1"),
-    (Measure, {"min_seconds": 10, "max_seconds": 1}, "10 is more than max_seconds=1; lower it, or"),
+    (
+        Measure,
+        {"min_seconds": 10, "max_seconds": 1},
+        "more than max_seconds=1; lower it, or raise max_seconds",
+    ),
     (Resources, {"peak_flops_per_s": 989e12}, "peak_flops_per_s=989000000000000.0 must be FLOP/s"),
     (Resources, {"peak_flops_per_s": {"bf17": 1e12}}, "such as {'bf16': 989e12}"),
     *(
-        (Resources, {"peak_flops_per_s": {"bf16": peak}}, "peak_flops_per_s has 'bf16': ")
+        (
+            Resources,
+            {"peak_flops_per_s": {"bf16": peak}},
+            f"peak_flops_per_s has 'bf16': {peak!r}; it must be",
+        )
         for peak in (0, math.nan, math.inf, True, "989e12")
     ),
     (Resources, {"gpus_per_worker": 0.5}, "is a fraction, which NCCL refuses; use a whole number"),
@@ -305,13 +321,17 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (Resources, {"environment": {"A": 1}}, "environment A=1 must be a string, such as '1'"),
     (Resources, {"environment": "A=1"}, "must be names and values: {'NAME': 'value'}"),
     *(
-        (Resources, {"environment": {name: "1"}}, f"environment has {name!r}, which can't name a")
+        (
+            Resources,
+            {"environment": {name: "1"}},
+            f"{name!r}, which can't name a variable; use letters, digits and _",
+        )
         for name in ("A B", "", "A\0B", "9A", "Ä", "A\n", 1)
     ),
     (Resources, {"environment": {"HF_TOKEN=a": "b"}}, "environment has 'HF_TOKEN=…', which"),
     (Resources, {"environment": {"A": "x\0y"}}, "environment A has a value that no variable can"),
     *(
-        (sweep, {"axes": {f"env.{name}": ["1"]}}, f"axis env.NAME has {name!r}, which can't name a")
+        (sweep, {"axes": {f"env.{name}": ["1"]}}, f"{name!r}, which can't name a variable")
         for name in ("LD PRELOAD", "9A")
     ),
     (sweep, {"axes": {"env.A": ["1", "x\0y"]}}, "no variable can hold: it has a NUL character"),

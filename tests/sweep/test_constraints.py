@@ -69,8 +69,9 @@ def test_a_mode_carries_a_compression_or_has_its_reason_not_to(mode: str, name: 
 
 def test_momentum_of_an_optimizer_without_state() -> None:
     averaged = Point(sync="local_sgd", local_momentum="average")
-    reason = "optimizer=sgd has no state, so local_momentum=average is keep; use local_momentum="
-    assert str(impossible(averaged)).startswith(reason)
+    assert impossible(averaged) == (
+        "optimizer=sgd has no state, so local_momentum=average is keep; use local_momentum=keep"
+    )
     assert impossible(replace(averaged, optimizer="momentum")) is None
     assert impossible(replace(averaged, workload=Own())) is None
 
@@ -107,13 +108,20 @@ def test_blocks_that_stay_inside_nodes_need_several_nodes_of_several_workers(
         ("fsdp", {"reshard": "node"}, None),
         ("hsdp", {"reshard": "never"}, None),
         ("fsdp", {"reshard": "never"}, "fsdp that never reshards is fsdp_grad; use sync=fsdp_grad"),
-        ("hsdp", {"reshard": "node"}, "hsdp has its shards inside nodes already; leave reshard=no"),
-        ("fsdp", {"node_size": 2}, "fsdp reads node_size with reshard=node alone; set that, or le"),
+        (
+            "hsdp",
+            {"reshard": "node"},
+            "hsdp has its shards inside nodes already; leave reshard=node out, or use sync=fsdp",
+        ),
+        (
+            "fsdp",
+            {"node_size": 2},
+            "fsdp reads node_size with reshard=node alone; set that, or leave node_size out",
+        ),
     ],
 )
 def test_a_measurement_has_one_name(sync: str, fields: dict[str, Any], reason: str | None) -> None:
-    found = impossible(Point(sync=sync, workers=4, **fields))
-    assert found == reason or str(found).startswith(str(reason))
+    assert impossible(Point(sync=sync, workers=4, **fields)) == reason
 
 
 def test_passes_that_leave_parameters_out_where_these_are_in_shards() -> None:
