@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dtsweep.inference.contrasts import contrasts
 from dtsweep.inference.spread import Launches
 from tests.frames import trials
 
@@ -83,3 +85,15 @@ def frame_of(logs: NDArray[np.float64], errors: NDArray[np.float64]) -> pd.DataF
             latency_s_error=10 / rates * shares,
         )
     )
+
+
+def significant(windows: Sequence[float], *, claimed: float = 1.0, **drawn: Any) -> float:
+    """Share of sweeps in which the first two points are told apart.
+
+    Windows may claim another error than they have.
+    """
+    verdicts = []
+    for logs, within in sweeps(windows, **drawn):
+        found = contrasts(launches_in(logs, within * claimed**2), np.array([0]), np.array([1]))
+        verdicts.append(abs(found.estimate[0, 0]) > found.half_width[0, 0])
+    return float(np.mean(verdicts))

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from unittest.mock import MagicMock, create_autospec
+from unittest.mock import Mock, create_autospec
 
 import pytest
 
@@ -33,7 +33,6 @@ from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
 from dtsweep.session.deadlines import attempt_bound_s
 from dtsweep.session.node_choice import FailureCounts
-from dtsweep.session.slot import Slot
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.task import task_of
@@ -115,15 +114,20 @@ class Staying(StayingNodes):
         return NodePool(rooms=self.rooms)
 
 
+class Actor:
+    """Actor of a slot, without a process."""
+
+    def __init__(self) -> None:
+        self.end_session = Mock()
+
+
 class Made:
     """Placement of one session for each of these worlds, on two slots without a process."""
 
     def __init__(self, folder: Path, nodes: StayingNodes, *, workers: list[int]) -> None:
         self.queue, of_slots = queue_of(workers, slots=2), settings(folder)
         self.slots = [
-            SlotActor(
-                index=index, actor=MagicMock(spec=Slot), name=f"slot {index}", settings=of_slots
-            )
+            SlotActor(index=index, actor=Actor(), name=f"slot {index}", settings=of_slots)
             for index in range(2)
         ]
         self.recorder = recorder_in(folder)

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from dtsweep import Goal, Measure, Resources, Sweep
 from dtsweep.driver.in_process_run import run_in_process
+from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Layout, Queue
@@ -163,16 +164,22 @@ def test_after_the_time_limit_no_trial_begins_and_the_next_run_goes_on(tmp_path:
 
 
 def test_a_trial_that_runs_at_the_limit_of_money_is_cut_and_measured_by_the_next_run(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = Measure(repeats=1, min_seconds=100, max_seconds=120, max_steps=10**7, half_width=None)
     slow = replace(SWEEP, goal=None, measure=long)
-    # A dollar a second; the trial is expected to take no time.
     out = StringIO()
     planned = Run(folder=tmp_path, sweep=slow, launches=1).planned(
-        out, prices=Prices(every_node=3600.0), max_cost_usd=3.0
+        out, prices=Prices(every_node=36.0), max_cost_usd=3.0
     )
     planned.budget.first_trial_s = 0.0
+    handed_out = NodeAccount.handed_out
+
+    def spend_all(account: NodeAccount, slot: int, *, session: Any) -> None:
+        handed_out(account, slot, session=session)
+        planned.budget.earlier_usd = 3.0
+
+    monkeypatch.setattr(NodeAccount, "handed_out", spend_all)
     tally = run_in_process(planned)
     planned.outbox.close()
     assert (tally.exit_code, tally.trials_left, tally.statuses) == (3, 2, {"budget": 1})

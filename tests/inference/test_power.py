@@ -11,8 +11,8 @@ from dtsweep.analysis import difference
 from dtsweep.inference.contrasts import contrasts
 from dtsweep.inference.power import noncentrality, power_of
 from dtsweep.inference.spread import Launches
-from tests.analysis.noise import ALIKE, launches_in, sweeps
-from tests.analysis.test_difference import FAST, SLOW, by_throughput, point, significant
+from tests.analysis.noise import ALIKE, launches_in, significant, sweeps
+from tests.analysis.test_difference import FAST, SLOW, by_throughput, point
 from tests.frames import trials
 from tests.rates import chance
 

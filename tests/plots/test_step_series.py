@@ -60,7 +60,7 @@ def test_steps_after_the_window_and_unknown_ones_are_left_out() -> None:
     rows.loc[1, "part"] = "no_exchange"
     rows.loc[2, "step_s"] = None
     assert series_in(rows)["a"].steps == (0, 4)
-    assert series_in(rows.iloc[1:]) == {}
+    assert series_in(rows.iloc[1:4]) == {}
 
 
 @pytest.mark.parametrize("count", [1, MOST_STEPS, MOST_STEPS + 1, 54_321])

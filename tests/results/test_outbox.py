@@ -68,8 +68,13 @@ def ids(results: Results) -> list[str]:
 
 
 def test_where_the_place_answers_a_file_is_stored_when_put_returns(
-    outbox: Outbox, results: Gate, tmp_path: Path, lines: list[str]
+    outbox: Outbox,
+    results: Gate,
+    tmp_path: Path,
+    lines: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(outbox_module, "PATIENCE_S", 60.0)
     outbox.put(files_of(1))
     assert ids(results) == ["a1"]
     outbox.close()
@@ -97,12 +102,17 @@ def test_measuring_goes_on_while_the_place_is_silent_and_all_is_stored_in_order_
 
 
 def test_a_passing_error_is_tried_again_and_a_refusal_ends_the_run_with_all_kept(
-    outbox: Outbox, results: Gate, tmp_path: Path, lines: list[str]
+    outbox: Outbox,
+    results: Gate,
+    tmp_path: Path,
+    lines: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     results.error = StorageError("busy", may_pass=True)
     outbox.put(files_of(1))
     results.error = None
     wait_for(lambda: outbox.is_idle)
+    monkeypatch.setattr(outbox_module, "PATIENCE_S", 60.0)
     results.error = StorageError("forbidden")
     for number in (2, 3):
         with pytest.raises(StorageError, match="forbidden; the last attempt is kept in "):

@@ -315,6 +315,8 @@ def fail_on(rank: int, folder: Path, failing: tuple[int, ...]) -> None:
     distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/session", rank=rank, world_size=2
     )
+    # A rank that leaves while another one still connects ends that one.
+    distributed.barrier()
     other = folder / f"{1 - rank}.said"
     until = time.monotonic() + 60
     with suppress(ValueError), without_group("script"):
