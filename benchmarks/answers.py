@@ -18,9 +18,8 @@ from dtsweep.errors import SweepError
 from dtsweep.inference.pareto import knee_of
 from dtsweep.inference.power import POWER
 from dtsweep.inference.verdicts import ConditionVerdict
-from tests.analysis.noise import launches_in
+from tests.analysis.noise import launches_in, significant
 from tests.analysis.noise import sweeps as simulated
-from tests.analysis.test_difference import significant
 from tests.compare.test_regressions import compared, run
 from tests.inference.test_power import more_needed
 
