@@ -327,6 +327,7 @@ def fail_on(rank: int, folder: Path, failing: tuple[int, ...]) -> None:
             time.sleep(0.01)
     (folder / f"{rank}.said").write_text(str(distributed.is_initialized()))
     if distributed.is_initialized():
+        distributed.barrier()
         distributed.destroy_process_group()
 
 
