@@ -31,11 +31,13 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "environment variables (HOME)": lambda: os.environ.pop("HOME"),
     "working directory": move_to_a_removed_folder,
     "sys.path": lambda: sys.path.insert(0, "/nowhere"),
-    "CPU affinity": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
     "handler of SIGUSR2": lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
     "sys.stdout": lambda: setattr(sys, "stdout", sys.__stderr__),
     "file descriptor 1": lambda: os.close(1),
 }
+CPUS = os.sched_getaffinity(0)
+if len(CPUS) > 1:
+    CHANGES["CPU affinity"] = lambda: os.sched_setaffinity(0, {min(CPUS)})
 
 
 def snapshot() -> list[Any]:
