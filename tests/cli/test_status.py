@@ -170,6 +170,7 @@ def test_a_place_without_results_is_refused_in_a_line(
         called("status", tmp_path / "r")
 
 
+@pytest.mark.slow
 def test_a_run_that_has_ended_is_described_and_foreign_files_are_named(tmp_path: Path) -> None:
     write_sweep(tmp_path, SHORT)
     run = ("run", tmp_path / "study.py", "--in-process", "--results", tmp_path / "r")

@@ -197,6 +197,7 @@ def test_one_launch_on_a_machine_that_drifted_tells_no_difference_within_the_dri
     assert comparison(base, several).rows["verdict"].tolist() == ["slower", "undecided"]
 
 
+@pytest.mark.slow
 def test_earlier_runs_with_one_launch_each_tell_a_jump_beyond_the_drift(tmp_path: Path) -> None:
     *base, new = one_launch_runs(tmp_path, [100.0] * 8 + [88])
     found = comparison(base, new)

@@ -152,6 +152,7 @@ def test_a_row_has_the_question_and_the_settings_of_its_round(tmp_path: Path) ->
     assert runs.repeats == {1: [1, 1], 4096: [1, 2, 1, 2]}
 
 
+@pytest.mark.slow
 def test_after_the_time_limit_no_trial_begins_and_the_next_run_goes_on(tmp_path: Path) -> None:
     runs = Run(folder=tmp_path)
     # An hour passes with each trial; what a round would add is left, too.

@@ -129,6 +129,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compare_models", [False, True])
 def test_measured_and_imported_rows_share_no_frontier_and_no_ladder(
     mixed: Path, compare_models: bool

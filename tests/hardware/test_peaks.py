@@ -125,6 +125,7 @@ def busy_core(one_thread: None) -> Iterator[None]:
         other.wait()
 
 
+@pytest.mark.slow
 def test_the_peak_of_a_core_is_that_without_the_work_beside_it(busy_core: None) -> None:
     """By this process' own time, which other work does not change."""
     beside = matmul_rates(CPU, "fp32")

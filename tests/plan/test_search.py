@@ -241,6 +241,7 @@ def test_a_goal_is_searched_among_the_points_that_meet_its_condition(
     assert all(point.workers <= most_workers for point in later)
 
 
+@pytest.mark.slow
 def test_the_best_point_that_meets_a_condition_is_found() -> None:
     goal = Goal(maximize="samples_per_s", where="latency_s <= 100ms and workers <= 4")
     machine, policy = begun(replace(SWEEP, goal=goal), 3)

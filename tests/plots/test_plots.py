@@ -210,6 +210,7 @@ def test_of_many_points_few_have_a_bar_the_recommended_first_and_all_stand_in_th
     assert scaled.subtitle.endswith("in the table alone")
 
 
+@pytest.mark.slow
 def test_completion_offers_the_figures_which_take_a_frame_and_a_report() -> None:
     assert dir(plots) == ["frontier", "memory", "scaling", "shares", "step_times"]
     frame = trials(ALL_KNOWN, ALL_KNOWN | {"micro_batch": 8, "workers": 4})

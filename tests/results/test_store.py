@@ -395,6 +395,7 @@ for number in range(int(sys.argv[2]), int(sys.argv[2]) + 10):
 """
 
 
+@pytest.mark.slow
 def test_two_writers_that_compact_under_a_reader_lose_and_double_nothing(tmp_path: Path) -> None:
     writers = [python_begun(WRITE_AND_COMPACT, tmp_path, first) for first in (100, 200)]
     before = 0

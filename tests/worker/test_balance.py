@@ -92,9 +92,8 @@ def test_passes_of_a_slow_rank_take_its_factor_longer_and_none_of_it_is_exchange
     row = trials.row("equal shares")
     assert (row["status"], row["implausible"]) == ("ok", None)
     assert shares_of(trials, "equal shares") == [6, 6]
-    fast, slow = (np.median(m.of_part("forward_s")) for m in trials.measured("equal shares"))
-    assert slow >= 2 * 6 * SAMPLE_S
-    assert fast < slow
+    slow = trials.measured("equal shares")[1].of_part("forward_s")
+    assert np.median(slow) >= 2 * 6 * SAMPLE_S
     assert row["straggler"] in (None, f"rank 1 on {trials.facts[1].node}")
 
 
