@@ -89,6 +89,7 @@ def test_report_shows_frontiers_of_other_objectives_under_a_condition(study: Pat
     assert {row["workers"] for row in exact} == {1, 2}
 
 
+@pytest.mark.slow
 def test_a_condition_holds_for_the_whole_report(study: Path) -> None:
     asked = ("--samples", "50000", "--where", "workers<=1")
     told = as_json("report", study, *asked)

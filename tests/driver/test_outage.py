@@ -55,6 +55,7 @@ SWEEP = Sweep(workload=Fails(), axes={"micro_batch": [1, 2, 4, 8]}, measure=QUIC
 SLOW = [pytest.param(fault, marks=pytest.mark.slow) for fault in ("busy", "cut")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["closed", "silent", *SLOW])
 def test_an_outage_costs_no_row(
     proxied: tuple[Proxy, str],

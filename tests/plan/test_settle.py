@@ -98,6 +98,7 @@ def test_trials_that_are_not_measured_again_end_a_round() -> None:
     assert len(policy.rounds(machine.points, [*machine.rows, cancelled])) == 2
 
 
+@pytest.mark.slow
 def test_no_point_gets_more_launches_than_allowed_or_useful() -> None:
     # One that is too noisy for the question is not asked to the end.
     for noise, allowed, count in ((0.035, 4, 4), (0.3, 8, 3)):
