@@ -30,9 +30,9 @@ from benchmarks.log_entry import heading, settings, table, torchrun
 from dtsweep import Measure, Sweep, workloads
 from dtsweep.measure.statistics import students_t
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
+from dtsweep.session.attempt import run_attempt
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.task import task_of
-from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import RankContext, become_rank, take_device
 
 WORKERS, FACTOR, BATCH = 2, 2.0, 24

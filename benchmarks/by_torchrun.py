@@ -27,13 +27,13 @@ from dtsweep.hardware.variables import NCCL_SETTINGS, NO_GPUS, set_defaults
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.provenance.sources import sources_of
+from dtsweep.session.attempt import run_attempt
 from dtsweep.sweep.axes import Candidate, parse_setting
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.file import read_sweep
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep, of_one_launch
 from dtsweep.sweep.task import Task, task_of
-from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank, cpus_here, take_device
 
 CAUSE_FIRST_S = 1.0

@@ -19,7 +19,8 @@ import pandas as pd
 from scipy.signal import lfilter
 
 from benchmarks.log_entry import heading, table
-from dtsweep.analysis import over_launches, scaling, usl
+from dtsweep.analysis import over_launches, scaling
+from dtsweep.predict import usl
 from tests.analysis.ladders import ladder, universal
 from tests.compare.test_regressions import compared, drawn
 from tests.frames import trials

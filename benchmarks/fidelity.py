@@ -9,7 +9,7 @@ the second of them also for `zero1` and `fsdp` against the same written by hand 
   at, the host is watched) take turns in an order that is drawn. A launch gives the mean of the
   differences, a tenth of them cut off at both ends; the intervals are Student's t over launches.
   What a window pays once, when it begins, is not in it.
-- same ranks: dtsweep's loop (`dtsweep.worker.attempt`) and the plain loop below take turns, ABBA,
+- same ranks: dtsweep's loop (`dtsweep.session.attempt`) and the plain loop below take turns, ABBA,
   in one launch of torchrun. A pair of neighbouring blocks gives a ratio; the interval of the median
   ratio is by order statistics. In how many pairs the plain loop's wall clock per step lies in the
   interval of dtsweep's row is counted: that of the mean step, made from the steps of all ranks as
@@ -56,11 +56,11 @@ from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.statistics import students_t
 from dtsweep.metrics.summary import window_columns
 from dtsweep.metrics.window_view import mark_warmup, view_of
+from dtsweep.session.attempt import run_attempt
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
-from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext, become_rank, take_device
 from dtsweep.worker.timing import make_window

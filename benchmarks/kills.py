@@ -28,7 +28,7 @@ from ray.cluster_utils import Cluster
 from ray.util.placement_group import placement_group_table
 
 from benchmarks.log_entry import ROOT, heading, table
-from dtsweep.driver.run_folders import RAY_PARENT, RAY_PREFIX, TRAIN_PREFIX, processes_of
+from dtsweep.cluster.run_folders import RAY_PARENT, RAY_PREFIX, TRAIN_PREFIX, processes_of
 from dtsweep.results.store import Results
 
 MARK = "DTSWEEP_BENCHMARK_MARK"

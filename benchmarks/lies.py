@@ -27,8 +27,9 @@ from torch import distributed
 
 from benchmarks.log_entry import ROOT, heading, table, torchrun
 from dtsweep import Measure, Point, Sweep, workloads
+from dtsweep.session import attempt
 from dtsweep.sweep.task import task_of
-from dtsweep.worker import after_window, attempt
+from dtsweep.worker import after_window
 from dtsweep.worker.rank import become_rank
 
 BYPASS = [

@@ -21,8 +21,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.log_entry import heading, table
-from dtsweep.model.setups import Measured, Prediction, Setups
-from dtsweep.model.step_time import StepTimeModel, fit_step_time
+from dtsweep.predict.setups import Measured, Prediction, Setups
+from dtsweep.predict.step_time import StepTimeModel, fit_step_time
 from tests.setups import setups_of
 
 Numbers = NDArray[np.float64]

@@ -17,8 +17,9 @@ import pandas as pd
 
 import dtsweep
 from benchmarks.log_entry import heading, table
-from dtsweep.analysis import over_launches, performance_model
+from dtsweep.analysis import over_launches
 from dtsweep.analysis.settings import settings_of_rows
+from dtsweep.predict import performance_model
 
 SIZES = (10, 20, 30, 40)
 """Measured points."""

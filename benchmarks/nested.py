@@ -28,7 +28,7 @@ import ray
 
 from benchmarks.log_entry import heading, quartiles, table
 from dtsweep import Measure, Resources, Sweep, workloads
-from dtsweep.driver.shipping import pickled_workload
+from dtsweep.cluster.shipping import pickled_workload
 from dtsweep.driver.slots import start_slot
 from dtsweep.measure.statistics import students_t
 from dtsweep.metrics.attempt_result import AttemptResult

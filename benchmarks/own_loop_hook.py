@@ -30,9 +30,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from benchmarks.log_entry import heading, quartiles, table
 from dtsweep import Measure, Point, Sweep, workloads
+from dtsweep.loops.own_loop import OwnLoop
 from dtsweep.measure.store_group import StoreGroup
 from dtsweep.sweep.task import task_of
-from dtsweep.worker.own_loop import OwnLoop
 from dtsweep.worker.rank import become_rank
 
 LIMIT_US = 20.0

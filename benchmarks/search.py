@@ -31,14 +31,14 @@ import numpy as np
 
 from benchmarks.log_entry import heading, quartiles, table
 from benchmarks.search_jobs import JOBS, START_S, STEPS, Problem, read_problem
-from dtsweep.model.setups import Measured
-from dtsweep.model.step_time import fit_step_time
 from dtsweep.plan.search_policy import LEAST_GAIN, MOST_IN_BATCH
 from dtsweep.plan.search_worth import COULD_CHANCE, FrontierWorth, certificate_of
+from dtsweep.predict.candidate_costs import Estimates, latency_and_rate
+from dtsweep.predict.choice import Charges, Pool, Progress, next_points, power_of
+from dtsweep.predict.first_points import first_points
+from dtsweep.predict.setups import Measured
+from dtsweep.predict.step_time import fit_step_time
 from dtsweep.results.certificate import Certificate
-from dtsweep.search.choice import Charges, Pool, Progress, next_points, power_of
-from dtsweep.search.first_points import first_points
-from dtsweep.search.objectives import Estimates, latency_and_rate
 from dtsweep.sweep.goal import Question
 
 LEVELS = (0.95, 0.98)

@@ -27,7 +27,7 @@ import dtsweep
 from benchmarks.log_entry import heading, table
 from dtsweep import Search, Sweep
 from dtsweep.inference.pareto import hypervolume_of
-from dtsweep.search.gain import REFERENCE
+from dtsweep.predict.gain import REFERENCE
 
 SWEEPS = ("modes", "compressions", "periods")
 

@@ -12,9 +12,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dtsweep.inference.pareto import hypervolume_of, on_frontier
-from dtsweep.model.setups import Setups
-from dtsweep.search.gain import REFERENCE
-from dtsweep.search.objectives import latency_and_rate
+from dtsweep.predict.candidate_costs import latency_and_rate
+from dtsweep.predict.gain import REFERENCE
+from dtsweep.predict.setups import Setups
 from tests.setups import setups_of
 
 Numbers = NDArray[np.float64]

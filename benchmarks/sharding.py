@@ -2,7 +2,7 @@
 
 The model is 8 blocks of `Linear(1024, 4096)` and `Linear(4096, 1024)`, 256 MiB of parameters in
 fp32, trained by AdamW with one sample per pass: activations are 0.2 MiB, a thousandth of the
-parameters. A trial runs as any does (`dtsweep.worker.attempt`), and what it takes is its
+parameters. A trial runs as any does (`dtsweep.session.attempt`), and what it takes is its
 `memory_peak_bytes`, less what the process has before: that is measured after a trial of the same
 mode with a model of a few KiB, so that libraries and threads are there. The table has the rank that
 took most.
@@ -48,9 +48,9 @@ from torch import Tensor, distributed, nn
 from benchmarks.log_entry import heading, table, torchrun
 from dtsweep import Measure, Sweep
 from dtsweep.hardware.memory import peak_bytes, release_memory
+from dtsweep.session.attempt import run_attempt
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.task import task_of
-from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import RankContext, become_rank, take_device
 
 BYTES = 4

@@ -2,7 +2,7 @@
 
 A launch of two ranks under torchrun runs in a network namespace of its own, whose loopback `tc`
 limits (`tbf`, a token bucket) to one rate after another. A trial runs as any does
-(`dtsweep.worker.attempt`); before the first of a rate a plain socket shows what the limit lets
+(`dtsweep.session.attempt`); before the first of a rate a plain socket shows what the limit lets
 through. Every launch after the first leaves slow rates out, at which steps take seconds and differ
 little; every second one goes through the variants the other way round. What doesn't depend on the
 rate, bytes and `compression_error`, is measured at the first one.
@@ -55,9 +55,9 @@ from benchmarks.crossings import (
 from benchmarks.log_entry import heading, torchrun
 from dtsweep import Measure, Sweep, workloads
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
+from dtsweep.session.attempt import run_attempt
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.task import task_of
-from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import RankContext, become_rank, take_device
 
 MODELS: Mapping[str, Any] = {

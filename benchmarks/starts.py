@@ -38,7 +38,7 @@ IMPORTS = (
     "ray.tune",
     "ray.train.torch",
     "torch",
-    "dtsweep.worker.attempt",
+    "dtsweep.session.attempt",
 )
 
 

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from dtsweep.analysis.load import load
 from dtsweep.inference.spread import POINT
-from dtsweep.plots.style import COLOURS
 from dtsweep.report import Content, content_of
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.labels import trial_label
 from dtsweep.report.plot_axes import PlotAxis, axis_for, tick_label
+from dtsweep.show.style import COLOURS
 
 WIDTH, HEIGHT = 800, 420
 LEFT, RIGHT, TOP, BOTTOM = 62, 24, 74, 50

@@ -16,7 +16,7 @@ from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness
 from dtsweep.sweep.mode_info import ModeInfo
 from dtsweep.sweep.modes import MODES
-from dtsweep.sweep.point import AXES, FIELD_TYPES
+from dtsweep.sweep.point_axes import AXES, FIELD_TYPES
 
 FOLDER = Path(__file__).parent
 

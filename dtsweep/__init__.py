@@ -31,33 +31,29 @@ What measures imports nothing of what reads:
     compression     payloads in place of gradients, a family to choose from ranks
     sync            how workers combine their work, a family to choose from ranks
     metrics         from raw steps to rows                                  driver, slots, ranks
-    worker          one trial in one worker process; knows nothing of Ray   ranks
+    worker          a trial's window in a sync mode, and what follows it    ranks
+    loops           training loops and scripts of users                     ranks
     session         one live worker group, handed trial after trial         slots, ranks
 
 What reads, from rows to a decision:
 
     inference       statistics of launches: variances, contrasts, power     driver, readers
-    model           step time and memory of what was not measured           driver, readers
-    search          what to measure next: expected gain, chances            driver, readers
     analysis        questions to the table of trials                        driver, readers
+    predict         what was not measured, and what to measure next         driver, readers
     trackers        rows for other tools: MLflow, W&B, TensorBoard, CSV     driver, readers
 
 What asks for the next measurements, by the decision so far:
 
     plan            what is done, what is to do next, in which order        any process
-    driver          the run: connect, hand out, store                       driver
+    cluster         the Ray of a run: what it has, and what it costs        driver, doctor
+    driver          the run: hand out, store                                driver
 
 Views of results:
 
     report          views of results for people and programs                readers
-    plots           plots of results, for notebooks and pages               readers
-    page            the report as one HTML page                             readers
-    notebook        HTML of studies, plans and recommendations in Jupyter   readers
+    show            plots, the report as an HTML page, Jupyter              readers
     compare         run against run                                         readers
     foreign_tables  other people's tables, as rows of results               readers
-
-What tests of packages use:
-
 
 Callers of both:
 
@@ -70,9 +66,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dtsweep import notebook as _notebook
 from dtsweep import workloads
 from dtsweep.errors import StorageError, SweepError
+from dtsweep.show import notebook as _notebook
 from dtsweep.sweep.goal import Goal
 from dtsweep.sweep.mode_info import OwnMode
 from dtsweep.sweep.point import Point
@@ -93,6 +89,7 @@ __all__ = [
     "load",
     "plan_of",
     "plots",
+    "predict",
     "report",
     "run",
     "steps",
@@ -108,18 +105,21 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from dtsweep import analysis, plots, report
+    from dtsweep import analysis, predict, report
     from dtsweep.analysis.load import load
     from dtsweep.driver.run import run
     from dtsweep.plan.batches import plan_of
     from dtsweep.results.store import steps
+    from dtsweep.show import figures as plots
 else:
 
     def __getattr__(name: str) -> Any:
         """Import what needs Arrow, NumPy or Ray when it is first used."""
         match name:
-            case "analysis" | "plots" | "report":
+            case "analysis" | "predict" | "report":
                 return import_module(f"dtsweep.{name}")
+            case "plots":
+                return import_module("dtsweep.show.figures")
             case "load":
                 return import_module("dtsweep.analysis.load").load
             case "plan_of":

@@ -10,7 +10,7 @@ import pytest
 from dtsweep.sweep.compressions import COMPRESSIONS, CompressionInfo
 from dtsweep.sweep.mode_info import ModeInfo
 from dtsweep.sweep.modes import MODES
-from dtsweep.sweep.point import AXES
+from dtsweep.sweep.point_axes import AXES
 
 
 def declare(

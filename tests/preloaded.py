@@ -17,7 +17,7 @@ import dtsweep.cli
 import dtsweep.driver.in_process_run
 import dtsweep.report.as_json
 import dtsweep.report.terminal
-import dtsweep.worker.in_process  # noqa: F401
+import dtsweep.session.in_process  # noqa: F401
 
 # An attempt collects garbage several times: 0.2 s each time while all of these modules are looked
 # through.

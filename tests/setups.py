@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.model.setups import NOTHING, Setups
+from dtsweep.predict.setups import NOTHING, Setups
 
 
 def setups_of(

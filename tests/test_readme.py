@@ -35,7 +35,7 @@ READS = [line for line in commands() if line.startswith(READERS) and "--html" no
 PAGE_FILES = [line for line in dict.fromkeys(commands()) if line.startswith("dtsweep report ")]
 PAGE_FILES = [line for line in PAGE_FILES if "--html" in line]
 SERVED = "dtsweep serve results/batchsize"
-"""Run in `tests/page/test_serve.py`, with a folder of its own."""
+"""Run in `tests/show/test_serve.py`, with a folder of its own."""
 
 EXPORTS = [line for line in commands() if line.startswith("dtsweep export ")]
 SCRIPTS = [line for line in commands() if line.startswith("dtsweep script ")]

@@ -16,7 +16,6 @@ read files. In reading order:
     dominance       dominance between points, and its significance
     frontier        points that no other point beats
     scaling         speed-up, efficiency and gain of more workers, and which don't pay
-    usl             Universal Scalability Law, fitted to the measured sizes
     settings        settings of points and of trials in one form, and their values
     training_time   training time, by the number of workers
     next_axes       axes to try next, by a point's bound
@@ -25,11 +24,6 @@ read files. In reading order:
     candidates      points that may be recommended for a goal, and reasons against the others
     noise           noise behind an answer: drift, short windows, variances of launches
     recommend       configuration for a goal: the answer, and what it gives up
-    payloads        bytes of exchanges, as shares of those without compression
-    setups          settings and measurements as arrays of the performance model; their reach
-    model           performance of configurations that were not measured
-    importance      swept axes, and their importance for the step time
-    asked           configurations that a user asks for, as settings
     decision        whether the question of a sweep is decided, and which points are open
 """
 
@@ -39,14 +33,11 @@ from dtsweep.analysis.bottleneck import bottleneck
 from dtsweep.analysis.campaign import Campaign, read_campaign
 from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, hypervolume
-from dtsweep.analysis.importance import importance
 from dtsweep.analysis.launches import setting_columns, without_canaries
-from dtsweep.analysis.model import PerformanceModel, performance_model
 from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling, worthwhile
 from dtsweep.analysis.study import Study, canaries, launch_sigma, over_launches
 from dtsweep.analysis.training_time import training_time
-from dtsweep.analysis.usl import usl
 from dtsweep.inference.pareto import on_frontier
 from dtsweep.sweep.goal import GOALS, Goal
 
@@ -54,7 +45,6 @@ __all__ = [
     "GOALS",
     "Campaign",
     "Goal",
-    "PerformanceModel",
     "Recommendation",
     "Study",
     "bottleneck",
@@ -62,17 +52,14 @@ __all__ = [
     "difference",
     "frontier",
     "hypervolume",
-    "importance",
     "launch_sigma",
     "on_frontier",
     "over_launches",
-    "performance_model",
     "read_campaign",
     "recommend",
     "scaling",
     "setting_columns",
     "training_time",
-    "usl",
     "without_canaries",
     "worthwhile",
 ]

@@ -21,7 +21,7 @@ from dtsweep.measure.statistics import students_t
 from dtsweep.results.statuses import CAUTIONS
 from dtsweep.results.store import ORDER
 from dtsweep.sweep.modes import update_kind
-from dtsweep.sweep.point import AXES
+from dtsweep.sweep.point_axes import AXES
 
 if TYPE_CHECKING:
     import pandas as pd

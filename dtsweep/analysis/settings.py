@@ -12,7 +12,8 @@ from dtsweep.analysis.launches import setting_columns
 from dtsweep.secret import hidden
 from dtsweep.sweep.compressions import COMPRESSIONS, CompressionInfo, reads_of
 from dtsweep.sweep.modes import UNDECLARED, mode_in_results
-from dtsweep.sweep.point import AXES, CHOSEN_FIELDS, Point
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.point_axes import AXES, CHOSEN_FIELDS
 from dtsweep.sweep.values import ARGS, stored_fields
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dtsweep.analysis.launches import setting_columns
 from dtsweep.errors import LABEL_SHOWN, SHOWN, SweepError, did_you_mean, nearest, shortened
 from dtsweep.inference.verdicts import ConditionVerdict
 from dtsweep.sweep.goal import check_condition
-from dtsweep.sweep.point import AXES
+from dtsweep.sweep.point_axes import AXES
 
 if TYPE_CHECKING:
     import pandas as pd

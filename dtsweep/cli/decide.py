@@ -215,8 +215,8 @@ def _content(
 
 def write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> None:
     """Write the report of a results folder as a page, and say so."""
-    from dtsweep.page import page_of_content, write_page
     from dtsweep.results.store import Results
+    from dtsweep.show.page import page_of_content, write_page
 
     store = Results(results)
     content = _content(results, with_hosts=with_hosts, **asked)

@@ -146,8 +146,8 @@ def serve(results: str, port: int) -> None:
     The URL holds a token. Without it there is no answer.
     """
     from dtsweep.errors import SweepError
-    from dtsweep.page.serve import PageServer
     from dtsweep.results.store import Results, nothing_in
+    from dtsweep.show.serve import PageServer
 
     store = Results(results, keeps_files=True)
     store.reach()

@@ -10,14 +10,14 @@ from typing import Any
 
 import ray
 
+from dtsweep.cluster.connect import connected
+from dtsweep.cluster.visit import answers_of, for_ranks
 from dtsweep.doctor.examine import Row
 from dtsweep.doctor.examine_nodes import ANSWER_TIMEOUT_S, examine_nodes
 from dtsweep.doctor.host_problems import find_host_problems
 from dtsweep.doctor.link_tests import measure_links
 from dtsweep.doctor.look_around import Host, ask_clock
 from dtsweep.doctor.problems import find_problems
-from dtsweep.driver.connect import connected
-from dtsweep.driver.visit import answers_of, for_ranks
 from dtsweep.errors import error_line
 from dtsweep.provenance.versions import all_versions
 from dtsweep.results.place import try_place

@@ -9,8 +9,8 @@ from typing import Any
 
 import ray
 
+from dtsweep.cluster.visit import answers_of
 from dtsweep.doctor.examine import Row, examine
-from dtsweep.driver.visit import answers_of
 from dtsweep.session.node_choice import Node
 from dtsweep.session.nodes import pinned_to
 

@@ -8,22 +8,11 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     unmeasured      attempts and points without a measurement, and what their rows say
     canary_levels   drift of a run's canaries, and the interference of trials that run at once
     recorder        turns each finished attempt into rows and stores them
-    node_account    how long the nodes of a run were up, by type, and what that costs
     budget          limits of time and money, and what is spent of them
     run_writer      the record of a run in its results, written while the run lives
     planned         a run that is planned: options, results so far, its recorder, its time
     supply          batches of trials for the queue, as the policy asks for more
     signals         signals that end a run
-    shipping        workload and user's modules, packed for the nodes; tasks travel through slots
-    autoscaler      whether a Ray has one, and which nodes it can add
-    ray_nodes       nodes of a Ray as the account has them: their types and lives
-    cluster         what a Ray has, and what fits on it
-    cost_on_cluster  nodes of a cluster that a plan would run on, and what they cost
-    token           Ray's token: sent to a cluster that asks for one
-    run_folders     temporary folders of a run, and what dead runs have left of theirs
-    connect         which Ray is used: one that runs, or a private one
-    visit           tasks and answers of all nodes, side by side; refuses versions not the driver's
-    heartbeat       whether the Ray of a run is still there
     prepare         a plan laid out on a cluster; pure
     slots           the actors of the slots: started, watched, ended, replaced
     placement       gives waiting sessions to slots: when each begins, and on which nodes

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dtsweep.driver.node_account import NodeAccount
+from dtsweep.cluster.node_account import NodeAccount
 from dtsweep.text import duration, usd
 
 CUT = "cut, because the {} was spent; the next run measures it again"

@@ -15,8 +15,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.cluster.node_account import NodeAccount, NodeLife
 from dtsweep.driver.budget import CUT, Budget
-from dtsweep.driver.node_account import NodeAccount, NodeLife
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.queue import Layout, Queue
 from dtsweep.driver.recorder import Recorder
@@ -121,8 +121,8 @@ def _result_of(context: RankContext, rank_result: RankResult, **attempt: Any) ->
 def _work_off(
     planned: PlannedRun, queue: Queue, recorder: Recorder, supply: Supply, account: NodeAccount
 ) -> None:
-    from dtsweep.worker.attempt import run_attempt
-    from dtsweep.worker.in_process import only_rank
+    from dtsweep.session.attempt import run_attempt
+    from dtsweep.session.in_process import only_rank
     from dtsweep.worker.step_watch import StepWatch
 
     session = f"{time.strftime('%Y%m%dT%H%M%S')}-in-process-{os.urandom(3).hex()}"

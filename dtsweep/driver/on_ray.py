@@ -11,26 +11,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+from dtsweep.cluster.capacity import Cluster
+from dtsweep.cluster.connect import connected
+from dtsweep.cluster.cost_on_cluster import nodes_on
+from dtsweep.cluster.heartbeat import ClusterGoneError, Heartbeat, heartbeat_of_ray, watched
+from dtsweep.cluster.node_account import NodeAccount
+from dtsweep.cluster.ray_nodes import lives_on_ray
+from dtsweep.cluster.run_folders import TRAIN_PREFIX, remove_run_folder, run_folder
+from dtsweep.cluster.shipping import own_modules, pickled_workload
+from dtsweep.cluster.visit import refuse_other_versions
 from dtsweep.driver.budget import CUT, BudgetSpentError
-from dtsweep.driver.cluster import Cluster
-from dtsweep.driver.connect import connected
-from dtsweep.driver.cost_on_cluster import nodes_on
-from dtsweep.driver.heartbeat import ClusterGoneError, Heartbeat, heartbeat_of_ray, watched
-from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.placement import StayingNodes
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, fewer_sessions, lay_out, prepare, resources_of_worker
 from dtsweep.driver.queue import Queue
-from dtsweep.driver.ray_nodes import lives_on_ray
-from dtsweep.driver.run_folders import TRAIN_PREFIX, remove_run_folder, run_folder
 from dtsweep.driver.scheduler import Scheduler
-from dtsweep.driver.shipping import own_modules, pickled_workload
 from dtsweep.driver.signals import Interrupted, signals_noted
 from dtsweep.driver.supply import Supply
 from dtsweep.driver.tally import RunTally
 from dtsweep.driver.tuner import run_tuners, stopped_on_error
 from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured
-from dtsweep.driver.visit import refuse_other_versions
 from dtsweep.errors import StorageError
 from dtsweep.plan.cost import PlannedCost, planned_cost
 from dtsweep.plan.plan import Plan

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from dtsweep.cluster.node_account import NodeAccount
 from dtsweep.driver.budget import Budget
-from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.run_writer import RunWriter

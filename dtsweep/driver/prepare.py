@@ -17,7 +17,7 @@ from dtsweep.sweep.settings import Sweep
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
-    from dtsweep.driver.cluster import Cluster
+    from dtsweep.cluster.capacity import Cluster
 
 
 @dataclass(frozen=True, kw_only=True)

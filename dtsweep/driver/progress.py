@@ -18,7 +18,8 @@ from dtsweep.results.certificate import Certificate
 from dtsweep.results.run_record import RunningTrial
 from dtsweep.results.statuses import FINE
 from dtsweep.sweep.modes import latency_column
-from dtsweep.sweep.point import CHOSEN_FIELDS, Point, is_left_out
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.point_axes import CHOSEN_FIELDS, is_left_out
 from dtsweep.sweep.values import value_of_axis
 from dtsweep.text import count_of, duration, format_number, format_rate, plain
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from dtsweep.analysis.decision import asks_for_cost, check_goal
 from dtsweep.analysis.load import load
+from dtsweep.cluster.run_folders import remove_left_folders
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
-from dtsweep.driver.run_folders import remove_left_folders
 from dtsweep.driver.run_writer import RunWriter
 from dtsweep.driver.tally import RunTally
 from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.hardware.host import busy_words
+from dtsweep.loops.script_folder import notes_for
 from dtsweep.plan.batches import Batches, columns_read
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.prices import prices_of
@@ -31,7 +32,6 @@ from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.point import identity
 from dtsweep.sweep.settings import Sweep, of_one_launch
 from dtsweep.text import count_of, usd
-from dtsweep.worker.script_folder import notes_for
 from dtsweep.workloads.own import Script
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any
 import ray
 from ray.tune.search import Searcher
 
-from dtsweep.driver.node_account import NodeAccount
+from dtsweep.cluster.node_account import NodeAccount
 from dtsweep.driver.placement import Placement, StayingNodes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder

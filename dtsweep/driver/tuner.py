@@ -15,8 +15,8 @@ import ray
 from ray import tune
 from ray.air._internal import usage
 
+from dtsweep.cluster.heartbeat import ClusterGoneError
 from dtsweep.driver.budget import Budget, BudgetSpentError
-from dtsweep.driver.heartbeat import ClusterGoneError
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.signals import Interrupted
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dtsweep.sweep.point import AXES
+from dtsweep.sweep.point_axes import AXES
 
 _OF_A_POINT = (
     *("workload", *AXES, "semantics", "global_batch", "cpus_per_worker", "gpus_per_worker"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dtsweep.errors import SweepError, did_you_mean, quoted
-from dtsweep.sweep.point import AXES
+from dtsweep.sweep.point_axes import AXES
 
 TIMES = ("step_mean_s", "step_p50_s", "step_p90_s", "step_p95_s", "step_p99_s", "step_max_s")
 RATES = ("samples_per_s", "tokens_per_s")

@@ -15,7 +15,7 @@ from dtsweep.metrics.plausible import contradictions
 from dtsweep.results.schema import FLOAT, TEXT, TRIALS
 from dtsweep.sweep.mode_info import SEMANTICS
 from dtsweep.sweep.modes import latency_column, mode_in_results, period_of
-from dtsweep.sweep.point import AXES, DEFAULTS
+from dtsweep.sweep.point_axes import AXES, DEFAULTS
 from dtsweep.sweep.values import is_storable_name
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from dtsweep.model.memory import need_bytes
 from dtsweep.plan.trial import Trial
+from dtsweep.predict.memory import need_bytes
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.values import workload_fields
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
-from dtsweep.model.setups import Numbers
-from dtsweep.model.step_time import StepTimeModel, fit_step_time
 from dtsweep.plan.policy import Round, Rows
 from dtsweep.plan.search_pool import (
     SearchPool,
@@ -24,9 +22,11 @@ from dtsweep.plan.search_pool import (
 )
 from dtsweep.plan.search_worth import Worth, certificate_of, worth_of
 from dtsweep.plan.settle import Settle, is_over, states_of
+from dtsweep.predict.choice import Charges, Pool, Progress, next_points, power_of
+from dtsweep.predict.first_points import COUNT, first_points
+from dtsweep.predict.setups import Numbers
+from dtsweep.predict.step_time import StepTimeModel, fit_step_time
 from dtsweep.results.certificate import Certificate
-from dtsweep.search.choice import Charges, Pool, Progress, next_points, power_of
-from dtsweep.search.first_points import COUNT, first_points
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import Point, World, identity
 from dtsweep.sweep.search import Search

@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.analysis.settings import settings_of_points
-from dtsweep.analysis.setups import encoding_of, measured_of, setups_of_settings, usable_trials
-from dtsweep.model.setups import Flags, Measured, Numbers, Setups
 from dtsweep.plan.estimate import TRIAL_REST_S, start_s
 from dtsweep.plan.policy import Rows
 from dtsweep.plan.pruning import (
@@ -21,9 +19,11 @@ from dtsweep.plan.pruning import (
     workload_text,
 )
 from dtsweep.plan.trial import Trial, fits_session, groups_of, sessions_of
+from dtsweep.predict.choice import Charges
+from dtsweep.predict.encoding import encoding_of, measured_of, setups_of_settings, usable_trials
+from dtsweep.predict.setups import Flags, Measured, Numbers, Setups
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
-from dtsweep.search.choice import Charges
 from dtsweep.sweep.axes import by_world
 from dtsweep.sweep.mode_info import SEMANTICS
 from dtsweep.sweep.point import Point, World, identity

@@ -13,20 +13,20 @@ import numpy as np
 from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
 from dtsweep.metrics.rows import point_row
-from dtsweep.model.setups import Flags, Numbers, Prediction
 from dtsweep.plan.pruning import variables_text, workload_text
 from dtsweep.plan.search_pool import Numbering, SearchPool, is_allowed, numbered
-from dtsweep.results.certificate import Certificate
-from dtsweep.results.schema import TRIALS
-from dtsweep.results.store import trials_of_rows
-from dtsweep.search.gain import (
+from dtsweep.predict.candidate_costs import Estimates, Objectives, frontier_of, latency_and_rate
+from dtsweep.predict.gain import (
     chance_to_improve,
     chance_to_join,
     expected_gain,
     expected_improvement,
     most_of,
 )
-from dtsweep.search.objectives import Estimates, Objectives, frontier_of, latency_and_rate
+from dtsweep.predict.setups import Flags, Numbers, Prediction
+from dtsweep.results.certificate import Certificate
+from dtsweep.results.schema import TRIALS
+from dtsweep.results.store import trials_of_rows
 from dtsweep.sweep.search import PER_SAMPLE, RATES, TIMES
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.values import column_types

@@ -11,7 +11,8 @@ from typing import Any
 
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import MODE_FIELDS, OF_THE_USER
-from dtsweep.sweep.point import DEFAULTS, Point, World, identity
+from dtsweep.sweep.point import Point, World, identity
+from dtsweep.sweep.point_axes import DEFAULTS
 from dtsweep.sweep.settings import Measure, Sweep
 
 LEAST_OF_A_PART = 4

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import setting_columns
 from dtsweep.analysis.settings import axis_name
 from dtsweep.secret import HIDDEN, hidden
-from dtsweep.sweep.point import AXES, DEFAULTS
+from dtsweep.sweep.point_axes import AXES, DEFAULTS
 from dtsweep.sweep.values import python_value
 
 if TYPE_CHECKING:

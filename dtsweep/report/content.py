@@ -13,7 +13,6 @@ from dtsweep.analysis import (
     hypervolume,
     scaling,
     setting_columns,
-    usl,
     without_canaries,
     worthwhile,
 )
@@ -22,6 +21,7 @@ from dtsweep.analysis.recommend import Recommendation
 from dtsweep.analysis.settings import axis_name
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import LABEL_SHOWN, shortened
+from dtsweep.predict import usl
 from dtsweep.report.advice import (
     advice_on,
     frontier_answer,
@@ -93,7 +93,7 @@ class Worth:
     worthwhile: pd.DataFrame
     """Rows of `dtsweep.analysis.worthwhile`."""
     usl: pd.DataFrame
-    """Rows of `dtsweep.analysis.usl`."""
+    """Rows of `dtsweep.predict.usl`."""
     remarks: Sequence[Remark]
     """Remarks on each group of scaling from both tables, and the number of unknown groups."""
 

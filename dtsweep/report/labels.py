@@ -12,7 +12,7 @@ from dtsweep.inference.spread import POINT
 from dtsweep.results.schema import IMPORTED
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import MODE_FIELDS, OWN, UNDECLARED, mode_in_results
-from dtsweep.sweep.point import AXES, is_left_out
+from dtsweep.sweep.point_axes import AXES, is_left_out
 from dtsweep.sweep.values import ARGS
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis.asked import Asked, asked_of, read_settings, varied_names
 from dtsweep.analysis.launches import PER_SAMPLES, setting_columns
-from dtsweep.analysis.model import PerformanceModel, performance_model
 from dtsweep.analysis.settings import text_of
 from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
+from dtsweep.predict.asked import Asked, asked_of, read_settings, varied_names
+from dtsweep.predict.model import PerformanceModel, performance_model
 from dtsweep.report.labels import passes_label, point_label, trial_label
 from dtsweep.report.records import records_of
 from dtsweep.text import (

@@ -30,7 +30,7 @@ def scaling_remarks(worthwhile: pd.DataFrame, usl: pd.DataFrame) -> list[Remark]
 
     Args:
         worthwhile: rows of `dtsweep.analysis.worthwhile`.
-        usl: rows of `dtsweep.analysis.usl`, of the same trials.
+        usl: rows of `dtsweep.predict.usl`, of the same trials.
     """
     counts = worthwhile[setting_columns(worthwhile)].nunique(dropna=False)
     varying = list(counts.index[counts > 1])

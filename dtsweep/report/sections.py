@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis.importance import importance
 from dtsweep.analysis.study import Study
+from dtsweep.predict.importance import importance
 from dtsweep.report.records import records_of
 from dtsweep.results.certificate import Certificate
 from dtsweep.results.store import Results
@@ -36,7 +36,7 @@ class Importance:
     """Section of a report: shares of the variation of the step time, by axis."""
 
     rows: pd.DataFrame
-    """Rows of `dtsweep.analysis.importance`."""
+    """Rows of `dtsweep.predict.importance`."""
 
     def print(self, *, console: Console) -> None:
         """Print a sentence for each model and environment, and name axes that count as one."""

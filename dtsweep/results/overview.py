@@ -18,7 +18,7 @@ from dtsweep.errors import LABEL_SHOWN, one_line, shortened
 from dtsweep.results.current_attempt import CHOOSING, current_attempts
 from dtsweep.results.statuses import CUT, FINE
 from dtsweep.results.store import Results
-from dtsweep.sweep.point import AXES, is_left_out
+from dtsweep.sweep.point_axes import AXES, is_left_out
 
 _SHOWN = ("reason", "repeat", "latency_s", "samples_per_s", "cost_usd")
 """Further columns of an attempt that are shown, as far as the results have them."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dtsweep.errors import SweepError
 from dtsweep.results.statuses import FINAL, FLAG_MEANINGS, PHASE_MEANINGS, STATUS_MEANINGS
-from dtsweep.sweep.point import AXES, FIELD_TYPES
+from dtsweep.sweep.point_axes import AXES, FIELD_TYPES
 
 SCHEMA_VERSION = 1
 """Stored in every file.

@@ -1,7 +1,7 @@
 """One live worker group, which is handed trial after trial.
 
 An actor next to the driver (`slot`), and the ranks (`worker_loop`), which ask it for tasks; imports
-Ray Train, and torch in functions alone. In reading order:
+Ray Train, and torch in functions alone but for `attempt` and `in_process`. In reading order:
 
     logs            the ranks' log files: private, bounded, swept away
     nodes           small Ray tasks on a given node: its logs, stacks, signs of life
@@ -12,6 +12,8 @@ Ray Train, and torch in functions alone. In reading order:
     deadlines       until when the ranks of an attempt are waited for
     shards          the parameter server's shards on the ranks' nodes
     memory_kills    processes that the kernel has killed for want of memory
+    attempt         one attempt at a trial: has it measured, says how it ended
+    in_process      a world of one rank in this very process
     worker_loop     the loop in which a session's ranks take tasks
     trainer         the TorchTrainer of a session
     hang            the ranks that a hang waits for, by their collectives and stacks

@@ -17,7 +17,7 @@ WAITING = re.compile(
 
 _FRAME = re.compile(r'^  File ".*", line \d+ in .+$')
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+")
-_ATTEMPT = re.compile(r'/dtsweep/worker/attempt\.py", line \d+ in run_attempt$')
+_ATTEMPT = re.compile(r'/dtsweep/session/attempt\.py", line \d+ in run_attempt$')
 
 
 Begun = Mapping[str, int]

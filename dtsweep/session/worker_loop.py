@@ -31,7 +31,7 @@ def serve(config: Mapping[str, Any]) -> None:
     import ray.train.torch
     import torch
 
-    from dtsweep.worker.attempt import run_attempt
+    from dtsweep.session.attempt import run_attempt
     from dtsweep.worker.rank import become_rank
     from dtsweep.worker.step_watch import StepWatch
     from dtsweep.worker.world import ProcessGroups

@@ -9,12 +9,13 @@ Any process; imports the standard library, and NumPy in a function of `axes`. In
     values          values of axes and of a workload's fields, in their declared types
     arguments       the command line of a script of the user
     variables       names and values of environment variables, as `os.environ` takes them
-    point           the axes, declared here (global_batch, workload.*, env.*: see `axes`); a point
+    point_axes      the axes, declared here (global_batch, workload.*, env.*: see `axes`)
+    point           one setting of all axes, and what names it
     checks          validation of a sweep's workload and axes, before any point is built
     goal            what a configuration should be best at, and what it has to keep to
     search          settings of a search in the points, and the goals that it knows
     settings        `Measure`, `Resources` and `Sweep`: what a sweep file holds
-    constraints     why a point can't be measured; a cluster's size is judged in `driver.cluster`
+    constraints     why a point can't be measured; a cluster's size is judged in `cluster.capacity`
     axes            from axes to points, the impossible ones with their reason
     file            reads a sweep file, and says what is wrong with file and line
     travel          travel of a workload to other processes: which objects go by name

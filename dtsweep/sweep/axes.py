@@ -13,7 +13,8 @@ from dtsweep.errors import SweepError, quoted
 from dtsweep.sweep.checks import as_scalar, axis_values, is_search_space
 from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.modes import AS_WRITTEN, OWN, has_own_mode
-from dtsweep.sweep.point import AXES, Point, World, identity
+from dtsweep.sweep.point import Point, World, identity
+from dtsweep.sweep.point_axes import AXES
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.values import (
     ARGS,

@@ -11,7 +11,7 @@ from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
 from dtsweep.secret import has_credentials, is_secret
 from dtsweep.sweep.arguments import check_arguments
 from dtsweep.sweep.modes import declaration_of, has_train_step
-from dtsweep.sweep.point import AXES
+from dtsweep.sweep.point_axes import AXES
 from dtsweep.sweep.values import (
     ARGS,
     NAME_LENGTH,

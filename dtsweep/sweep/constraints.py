@@ -1,6 +1,6 @@
 """Constraints: the one table of points that no run, or not this one, can measure.
 
-What needs the cluster, worlds that its nodes can't hold, is judged in `dtsweep.driver.cluster`; a
+What needs the cluster, worlds that its nodes can't hold, is judged in `dtsweep.cluster.capacity`; a
 `global_batch` that does not divide, which has no point, in `dtsweep.sweep.axes`.
 """
 
@@ -18,7 +18,8 @@ from dtsweep.sweep.modes import (
     has_own_mode,
     has_train_step,
 )
-from dtsweep.sweep.point import DEFAULTS, Point
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.point_axes import DEFAULTS
 from dtsweep.sweep.precision import PRECISIONS
 
 

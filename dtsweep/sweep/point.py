@@ -1,69 +1,18 @@
-"""A point: one setting of all axes, and what names it. Each axis is declared here, once."""
+"""A point: one setting of all axes, and what names it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields, replace
-from typing import Any, get_args, get_type_hints
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from dtsweep.errors import SweepError, did_you_mean, quoted
-from dtsweep.sweep.compressions import (
-    CODINGS,
-    COMPRESSION_FIELDS,
-    COMPRESSIONS,
-    compressions_reading,
-    reads_of,
-)
+from dtsweep.sweep.compressions import COMPRESSION_FIELDS, reads_of
 from dtsweep.sweep.mode_info import SEMANTICS, Grid, ModeInfo, OwnMode
-from dtsweep.sweep.modes import (
-    AS_WRITTEN,
-    MODE_FIELDS,
-    MODES,
-    OWN,
-    declaration_of,
-    mode_for,
-    modes_reading,
-    period_of,
-    update_kind,
-)
-from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.sweep.modes import OWN, declaration_of, mode_for, period_of, update_kind
+from dtsweep.sweep.point_axes import AXES, CHOSEN_FIELDS, DEFAULTS, FIELD_TYPES, Axes, check_value
 from dtsweep.sweep.values import Scalar, coerced, read_fields, with_fields
-
-
-@dataclass(frozen=True, kw_only=True)
-class Axis:
-    """Declaration of a field of `Point`; checks, columns of `trials` and docs follow from it."""
-
-    meaning: str
-    """One sentence; `AXES` adds the modes or compressions that read the axis, if not all do."""
-
-    unit: str = ""
-    """Empty where the values have none."""
-
-    choices: tuple[str, ...] = ()
-    """All allowed values; empty where they are not a closed set."""
-
-    least: float | None = None
-    """The smallest allowed value."""
-
-    above: float | None = None
-    """Exclusive lower bound of the values, if no value is the smallest."""
-
-    most: float | None = None
-    """The largest allowed value."""
-
-    below: float | None = None
-    """Exclusive upper bound of the values, if no value is the largest."""
-
-    is_quiet: bool = False
-    """True if names of points leave it out where it has its default."""
-
-
-def axis(default: Any, meaning: str, **declared: Any) -> Any:
-    """Declare a field of `Point` that can be an axis; `declared` are the other fields of `Axis`."""
-    return field(default=default, metadata={"axis": Axis(meaning=meaning, **declared)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,210 +26,8 @@ class World:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """One setting of all axes."""
-
-    workers: int = axis(1, "Training processes, one device each.", unit="workers", least=1)
-    micro_batch: int = axis(
-        32, "Samples per worker in one forward/backward pass.", unit="samples", least=1
-    )
-    accumulation: int = axis(
-        1, "Forward/backward passes per optimizer step.", unit="passes", least=1
-    )
-    sync: str = axis(
-        "ddp",
-        "How workers combine their work: one of the sync modes.",
-        choices=(*MODES, OWN, AS_WRITTEN),
-    )
-    sync_period: int | None = axis(
-        None,
-        "Optimizer steps from one exchange to the next.",
-        unit="steps",
-        least=1,
-    )
-    synchronous_steps: int = axis(
-        0,
-        "First steps of a training in which gradients are averaged in every step; the window comes "
-        "after them.",
-        unit="steps",
-        least=0,
-        is_quiet=True,
-    )
-    local_momentum: str = axis(
-        "keep",
-        "Optimizer state at the end of a period: keep each worker's own, average it over the "
-        "workers, or reset it.",
-        choices=("keep", "average", "reset"),
-        is_quiet=True,
-    )
-    outer_learning_rate: float = axis(
-        0.7,
-        "Step size of the outer optimizer, which updates at the end of a period.",
-        above=0,
-        is_quiet=True,
-    )
-    outer_momentum: float = axis(
-        0.9,
-        "Nesterov momentum of the outer optimizer.",
-        least=0,
-        below=1,
-        is_quiet=True,
-    )
-    topology: str | None = axis(
-        None,
-        "Neighbours of a worker: ring has two, exponential one at a time, at distances that are "
-        "powers of two.",
-        choices=("ring", "exponential"),
-    )
-    participation: float | None = axis(
-        None,
-        "Share of the workers that are drawn to train in a sync period: the nearest whole number "
-        "of them, at least one, and half a worker counts as one.",
-        above=0,
-        most=1,
-    )
-    staleness: int | None = axis(
-        None,
-        "Steps that the fastest worker may be ahead of the slowest; None means no bound.",
-        unit="steps",
-        least=0,
-    )
-    shards: int | None = axis(None, "Servers that share the parameters.", unit="servers", least=1)
-    replicas: int = axis(
-        1,
-        "Copies of each shard, in a chain: a shard is lost with its last copy.",
-        unit="copies",
-        least=1,
-        is_quiet=True,
-    )
-    push_period: int = axis(
-        1, "Steps whose summed gradients make one push.", unit="steps", least=1, is_quiet=True
-    )
-    pull_period: int = axis(
-        1,
-        "Steps from one pull of the parameters to the next; in between a worker updates its copy.",
-        unit="steps",
-        least=1,
-        is_quiet=True,
-    )
-    drop_slowest: int = axis(
-        0,
-        "Backup workers: a step goes on without the last so many gradients, which are dropped.",
-        unit="workers",
-        least=0,
-        is_quiet=True,
-    )
-    server_device: str = axis(
-        "cpu",
-        "Device of the servers' parameters and optimizers.",
-        choices=("cpu", "gpu"),
-        is_quiet=True,
-    )
-    overlap: bool = axis(
-        default=True,
-        meaning="Whether the exchange begins while backward still runs, or after it.",
-        is_quiet=True,
-    )
-    bucket_bytes: int | None = axis(
-        None,
-        "Gradients that travel together; None is the mode's size.",
-        unit="bytes",
-        least=1,
-        is_quiet=True,
-    )
-    node_size: int | None = axis(
-        None,
-        "Workers of a node, which may be a pretended one; None are those of the real nodes.",
-        unit="workers",
-        least=1,
-        is_quiet=True,
-    )
-    shard_precision: str | None = axis(
-        None,
-        "Type in which parameters in shards are gathered and computed with; gradients are summed "
-        "in fp32. None is their own.",
-        choices=("bf16",),
-        is_quiet=True,
-    )
-    reshard: str | None = axis(
-        None,
-        "A block's parameters after forward, if not freed: node keeps a share on each worker of "
-        "a node, never keeps them whole.",
-        choices=("node", "never"),
-        is_quiet=True,
-    )
-    offload: bool = axis(
-        default=False,
-        meaning="Whether parameters in shards, their gradients and optimizer state are in main "
-        "memory.",
-        is_quiet=True,
-    )
-    compression: str | None = axis(
-        None,
-        "What travels in place of gradients or parameter changes; None is these themselves.",
-        choices=tuple(COMPRESSIONS),
-        is_quiet=True,
-    )
-    compression_coding: str | None = axis(
-        None,
-        "Entropy coding of payloads; None sends them as they are.",
-        choices=CODINGS,
-        is_quiet=True,
-    )
-    compression_ratio: float | None = axis(
-        None,
-        "Share of the values that travels.",
-        above=0,
-        most=1,
-        is_quiet=True,
-    )
-    compression_rank: int | None = axis(
-        None, "Rank of the matrices that travel.", unit="columns", least=1, is_quiet=True
-    )
-    optimizer: str = axis(
-        "sgd",
-        "Update rule, where the workload has none of its own; momentum is SGD with 0.9.",
-        choices=("sgd", "momentum", "adam", "adamw"),
-    )
-    learning_rate: float = axis(0.01, "Step size of the optimizer.", least=0)
-    clip_norm: float | None = axis(
-        None,
-        "Norm over the whole model that gradients are clipped to; None does not clip.",
-        above=0,
-        is_quiet=True,
-    )
-    precision: str = axis(
-        "fp32",
-        "fp32 and tf32 (on GPUs) set the matrix products, bf16 is autocast; parameters stay in "
-        "fp32.",
-        choices=tuple(PRECISIONS),
-    )
-    checkpointing: str | None = axis(
-        None,
-        "Activations that are computed again in backward: blocks keeps the input of each block of "
-        "the model alone; None keeps all.",
-        choices=("blocks",),
-        is_quiet=True,
-    )
-    slow_rank: float | None = axis(
-        None,
-        "Factor by which each pass of the last worker takes longer, as on a slower device; None "
-        "slows no worker.",
-        above=1,
-        is_quiet=True,
-    )
-    balance: str | None = axis(
-        None,
-        "Samples of a pass dealt to the workers in proportion to their measured speeds: static "
-        "measures them once, dynamic before each window; None is micro_batch for each.",
-        choices=("static", "dynamic"),
-        is_quiet=True,
-    )
-    placement: str = axis(
-        "pack",
-        "How Ray spreads the workers over nodes.",
-        choices=("pack", "spread", "strict_pack", "strict_spread"),
-    )
+class Point(Axes):
+    """One setting of all axes, with the workload that it belongs to."""
 
     workload: Any = field(default=None, repr=False)
     """The workload with the fields of this point, for `skip` and axes that are functions."""
@@ -290,10 +37,10 @@ class Point:
 
     def __post_init__(self) -> None:
         """Fill in the mode's own defaults and refuse values that no mode can use."""
-        for name, declared in AXES.items():
-            value = coerced(name, getattr(self, name), FIELD_TYPES[name])
+        for name, kind in FIELD_TYPES.items():
+            value = coerced(name, getattr(self, name), kind)
             object.__setattr__(self, name, value)
-            _check(name, value, declared)
+            check_value(name, value)
         for name, default in self.reads.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
@@ -531,67 +278,6 @@ class Point:
         if not values:
             return self
         return replace(self, workload=with_fields(self.workload, values))
-
-
-def _check(name: str, value: Any, declared: Axis) -> None:
-    if value is None:
-        return
-    problem = ""
-    if declared.choices and value not in declared.choices:
-        problem = f"is unknown; {did_you_mean(value, declared.choices)}"
-    elif declared.least is not None and value < declared.least:
-        problem = f"must be at least {declared.least}"
-    elif declared.above is not None and value <= declared.above:
-        problem = f"must be above {declared.above}"
-    elif declared.most is not None and value > declared.most:
-        problem = f"must be at most {declared.most}"
-    elif declared.below is not None and value >= declared.below:
-        problem = f"must be below {declared.below}"
-    if problem:
-        is_closed = problem.endswith("?") or type(None) not in get_args(FIELD_TYPES[name])
-        raise SweepError(
-            f"{name}={quoted(value)} {problem}{'' if is_closed else ', or None'}", word=name
-        )
-
-
-def _with_readers(item: Field[Any]) -> Axis:
-    """The axis of a field; its meaning names the readers if only some modes read it."""
-    declared: Axis = item.metadata["axis"]
-    readers = ", ".join([*modes_reading(item.name), *compressions_reading(item.name)])
-    if not readers:
-        return declared
-    return replace(declared, meaning=f"{declared.meaning.removesuffix('.')} (read by {readers}).")
-
-
-_AXIS_FIELDS = [item for item in fields(Point) if "axis" in item.metadata]
-
-AXES: Mapping[str, Axis] = {item.name: _with_readers(item) for item in _AXIS_FIELDS}
-"""The fields of a point that can be axes, as they are declared."""
-
-CHOSEN_FIELDS = (*MODE_FIELDS, *COMPRESSION_FIELDS)
-"""The fields that only some modes or compressions read."""
-
-DEFAULTS: Mapping[str, Any] = {
-    item.name: item.default for item in fields(Point) if item.name in AXES
-}
-"""Default of each axis that a sweep does not name."""
-
-
-def is_left_out(name: str, value: Any) -> bool:
-    """True if names of points leave a field out: it is quiet, and its value the default or unknown.
-
-    >>> is_left_out("overlap", True), is_left_out("overlap", False)
-    (True, False)
-    >>> is_left_out("sync_period", None)
-    False
-    """
-    return AXES[name].is_quiet and (value is None or value == DEFAULTS[name])
-
-
-FIELD_TYPES: Mapping[str, Any] = {
-    name: hint for name, hint in get_type_hints(Point).items() if name in AXES
-}
-"""Their types."""
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)

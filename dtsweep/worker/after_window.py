@@ -17,7 +17,7 @@ from dtsweep.hardware.memory import restart_peak
 from dtsweep.measure.isolated_exchange import max_over_ranks, mean_over_ranks
 from dtsweep.measure.profile import ProfileError, profiled
 from dtsweep.measure.traffic import Counting
-from dtsweep.sweep.point import CHOSEN_FIELDS
+from dtsweep.sweep.point_axes import CHOSEN_FIELDS
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job, SyncMode
 from dtsweep.worker.batch_checks import check_late_batch

@@ -15,7 +15,7 @@ from dtsweep.analysis import bottleneck, over_launches
 from dtsweep.analysis.bottleneck import parts_of
 from dtsweep.analysis.next_axes import NextAxis
 from dtsweep.sweep.modes import MODES
-from dtsweep.sweep.point import AXES
+from dtsweep.sweep.point_axes import AXES
 from tests.frames import trials
 from tests.pages import ROOT
 

@@ -8,7 +8,7 @@ import pytest
 
 from dtsweep.analysis import difference, scaling, setting_columns
 from dtsweep.errors import SweepError
-from dtsweep.sweep.point import FIELD_TYPES
+from dtsweep.sweep.point_axes import FIELD_TYPES
 from tests.analysis.ladders import PUBLISHED, ladder, published
 from tests.frames import trials
 from tests.report.study import canary

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import dtsweep
-from dtsweep.driver.heartbeat import HEAD_SILENT_S
+from dtsweep.cluster.heartbeat import HEAD_SILENT_S
 from tests.conftest import without_ray
 from tests.processes import begun, read_until
 from tests.three_nodes import SWEEP, folder
@@ -70,7 +70,7 @@ def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(
 
 SILENT = """
 from dtsweep.cli import main
-from dtsweep.driver import heartbeat
+from dtsweep.cluster import heartbeat
 
 heartbeat.HEAD_SILENT_S = SECONDS
 main()

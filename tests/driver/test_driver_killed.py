@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dtsweep.driver.run_folders import FOLDER_VARIABLE, TRAIN_PREFIX, processes_of
+from dtsweep.cluster.run_folders import FOLDER_VARIABLE, TRAIN_PREFIX, processes_of
 from tests.linear import sweep_text
 from tests.processes import begun, processes_with, values_of
 

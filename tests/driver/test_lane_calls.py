@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import ray
 
-from dtsweep.driver.connect import connected
+from dtsweep.cluster.connect import connected
 from dtsweep.driver.slots import slot_options
 from dtsweep.errors import SweepError
 from dtsweep.metrics.rank_result import RankResult

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dtsweep import Measure, Resources, Sweep, SweepError
-from dtsweep.driver.autoscaler import Autoscaler, NodeType
-from dtsweep.driver.cluster import Cluster
+from dtsweep.cluster.autoscaler import Autoscaler, NodeType
+from dtsweep.cluster.capacity import Cluster
 from dtsweep.driver.prepare import fewer_sessions, lay_out, prepare
 from dtsweep.plan.plan import Plan, make_plan
 from dtsweep.plan.trial import Trial

@@ -15,8 +15,8 @@ from unittest.mock import Mock, create_autospec
 import pytest
 
 from dtsweep import Measure, Resources, StorageError, Sweep
+from dtsweep.cluster.heartbeat import ClusterGoneError
 from dtsweep.driver.budget import Budget
-from dtsweep.driver.heartbeat import ClusterGoneError
 from dtsweep.driver.placement import Placement, StayingNodes
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue

@@ -15,8 +15,8 @@ import pytest
 from rich.console import Console
 
 from dtsweep import Goal, Measure, Resources, Sweep
+from dtsweep.cluster.node_account import NodeAccount
 from dtsweep.driver.in_process_run import run_in_process
-from dtsweep.driver.node_account import NodeAccount
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Layout, Queue

@@ -13,11 +13,11 @@ import pytest
 
 from dtsweep import Measure, Point, Resources, Sweep, workloads
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
+from dtsweep.session.attempt import run_attempt
+from dtsweep.session.in_process import only_rank
 from dtsweep.sweep.compressions import CODINGS, COMPRESSIONS
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.task import task_of
-from dtsweep.worker.attempt import run_attempt
-from dtsweep.worker.in_process import only_rank
 from dtsweep.worker.rank import RankContext
 from tests.pages import ROOT
 

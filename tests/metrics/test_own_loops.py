@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dtsweep.loops.loader_watch import LoaderCount, samples_per_step
 from dtsweep.metrics.own_loops import broken_promise, counted_columns, with_counted_samples
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.point import Point
-from dtsweep.worker.loader_watch import LoaderCount, samples_per_step
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 from dtsweep import Goal, Measure, Resources, Search, Sweep, SweepError, workloads
 from dtsweep.analysis.study import Study
 from dtsweep.inference.pareto import hypervolume_of
-from dtsweep.model.step_time import fit_step_time
 from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.policy import Round
@@ -19,6 +18,7 @@ from dtsweep.plan.search_policy import LEAST_GAIN, SearchPolicy
 from dtsweep.plan.search_pool import chances_of, charges_in, live_world, pool_of
 from dtsweep.plan.search_worth import longest_steps
 from dtsweep.plan.settle import Settle
+from dtsweep.predict.step_time import fit_step_time
 from dtsweep.results.certificate import Certificate
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.goal import Question

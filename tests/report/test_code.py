@@ -21,7 +21,8 @@ from dtsweep.report.recommendation import as_json
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS, COMPRESSIONS, reads_of
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
-from dtsweep.sweep.point import AXES, DEFAULTS, Axis, identity
+from dtsweep.sweep.point import identity
+from dtsweep.sweep.point_axes import AXES, DEFAULTS, Axis
 from tests.analysis.test_recommend import launches
 from tests.frames import trials
 from tests.report.test_recommendation import said

@@ -13,8 +13,9 @@ import pytest
 from rich.console import Console
 
 from dtsweep import load
-from dtsweep.analysis import Study, usl, worthwhile
+from dtsweep.analysis import Study, worthwhile
 from dtsweep.inference.verdicts import Answer, KneeVerdict, Reason, Verdict
+from dtsweep.predict import usl
 from dtsweep.report.content import Content, content_of
 from dtsweep.report.remark_table import SENTENCES
 from dtsweep.report.remarks import remark, text_of

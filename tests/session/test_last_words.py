@@ -55,7 +55,7 @@ Current thread 0x00007f11e37fe6c0 (most recent call first):
   File "/env/lib/python3.12/site-packages/torch/autograd/graph.py", line 865 in _engine_run_backward
   File "/home/me/net.py", line 31 in loss
   File "/env/lib/python3.12/site-packages/dtsweep/sync/passes.py", line 99 in passes
-  File "/env/lib/python3.12/site-packages/dtsweep/worker/attempt.py", line 84 in run_attempt
+  File "/env/lib/python3.12/site-packages/dtsweep/session/attempt.py", line 84 in run_attempt
 
 Extension modules: numpy._core._multiarray_umath, torch._C (total: 60)
 """
@@ -158,7 +158,7 @@ def test_the_rank_that_lost_no_peer_ended_first_and_without_one_nobody_did(
 
 # Ranks that a hang waits for, from recorded collectives and stacks of real ranks
 
-RUN = '  File "/env/dtsweep/worker/attempt.py", line 84 in run_attempt'
+RUN = '  File "/env/dtsweep/session/attempt.py", line 84 in run_attempt'
 SERVE = '  File "/env/dtsweep/session/worker_loop.py", line 72 in serve'
 
 BACKWARD = f"""\

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dtsweep.driver.connect import connected
+from dtsweep.cluster.connect import connected
 from dtsweep.measure.clock import CpuClock
 from dtsweep.metrics.rank_result import RankFacts
 from dtsweep.session.session_settings import Code

@@ -12,7 +12,7 @@ import ray
 from ray.exceptions import RayActorError
 from ray.train import WorkerGroupError
 
-from dtsweep.driver.connect import connected
+from dtsweep.cluster.connect import connected
 from dtsweep.session.diagnosis import Diagnosis, Ranks, verdict_on
 from tests.outcomes import facts
 from tests.session.test_last_words import BY_WATCHDOG, KILLED, LOST_PEER, TIMED_OUT

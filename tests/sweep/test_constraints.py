@@ -11,7 +11,8 @@ from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness, impossible
 from dtsweep.sweep.mode_info import OwnMode
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
-from dtsweep.sweep.point import AXES, DEFAULTS, Point
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.point_axes import AXES, DEFAULTS
 from dtsweep.sweep.precision import PRECISIONS
 
 HARNESSES = ("ray", "torchrun", "in_process")

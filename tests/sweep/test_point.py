@@ -16,7 +16,8 @@ from dtsweep.errors import SweepError
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.modes import MODES
-from dtsweep.sweep.point import FIELD_TYPES, Point, identity
+from dtsweep.sweep.point import Point, identity
+from dtsweep.sweep.point_axes import FIELD_TYPES
 from dtsweep.sweep.values import stored_fields, workload_fields
 from tests.outcomes import Tokens
 

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.modes import MODES
-from dtsweep.sweep.point import DEFAULTS, Point
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.point_axes import DEFAULTS
 from dtsweep.sync import hierarchical
 from dtsweep.sync.checkpoints import checkpoint_blocks
 from dtsweep.sync.mode import Job

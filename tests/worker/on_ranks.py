@@ -11,9 +11,9 @@ import torch
 from dtsweep import Measure, Sweep
 from dtsweep.metrics.rank_result import Measured, RankFacts
 from dtsweep.metrics.rows import explaining_failure, trial_row, with_warmup_marked
+from dtsweep.session.attempt import run_attempt
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
-from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import RankContext, become_rank
 from tests.ranks import results_of
 

@@ -16,10 +16,10 @@ from torch.distributed import P2POp
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
 from dtsweep import Measure, Sweep
+from dtsweep.session.attempt import run_attempt, status_of
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.groups import send_and_receive
-from dtsweep.worker.attempt import run_attempt, status_of
 from dtsweep.worker.in_step import StepError, together
 from dtsweep.worker.rank import become_rank
 from dtsweep.worker.timing import window_limits

@@ -24,13 +24,13 @@ from dtsweep import OwnMode, Sweep, SweepError
 from dtsweep.measure.clock import CpuClock
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import step_columns
+from dtsweep.session.attempt import run_attempt
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
 from dtsweep.sync.own import Own
-from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import RankContext
 from tests.contract.regression import Weights, job_of, weights
 from tests.sync.test_awkward_models import WIDTH, rows_of

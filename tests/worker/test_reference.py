@@ -17,6 +17,7 @@ from torch import Tensor, distributed, nn
 from dtsweep.hardware.memory import peak_bytes
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.metrics.rank_result import Measured, RankResult
+from dtsweep.session.attempt import run_attempt
 from dtsweep.sweep.mode_info import ModeInfo
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
@@ -26,7 +27,6 @@ from dtsweep.sync.mode import Job, SyncMode, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
 from dtsweep.sync.ring import Ring
 from dtsweep.worker import gradients
-from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.gradients import IN_SHARDS
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext

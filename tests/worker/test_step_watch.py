@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import pytest
 
 from dtsweep import Sweep
+from dtsweep.session.attempt import run_attempt
+from dtsweep.session.in_process import only_rank
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
-from dtsweep.worker.attempt import run_attempt
-from dtsweep.worker.in_process import only_rank
 from dtsweep.worker.step_watch import StepWatch
 from tests.driver.test_in_process_run import QUICK, Line
 

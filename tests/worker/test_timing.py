@@ -19,10 +19,10 @@ from dtsweep import Measure
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.measure.turns import LEAST_QUICK_STEPS, PAIRS, QUICK_SHARE
 from dtsweep.metrics.rank_result import RankResult
+from dtsweep.session.attempt import run_attempt
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task
 from dtsweep.worker import exchange_cost
-from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.in_step import NO_MEMORY
 from dtsweep.worker.rank import RankContext
 from tests.stand_in_nvml import GPU, StandInNvml, show_a_gpu

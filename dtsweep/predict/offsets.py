@@ -1,0 +1,83 @@
+"""Categories and numbers of users as factors of compute and exchange."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtsweep.predict.setups import Numbers, Setups
+
+COMPUTE_DEVIATION = 0.5
+EXCHANGE_DEVIATION = 1.0
+"""Prior standard deviations of the logarithm of a category's factor."""
+
+POWER_DEVIATION = 0.3
+"""Prior standard deviation of the power of a number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offset:
+    """Column of the design: a value of a category, or a number."""
+
+    setting: str
+    """Name of the category or of the number."""
+
+    value: str | None
+    """Value of the category; None for a number."""
+
+    typical: float = 1.0
+    """Number to which others are related."""
+
+    is_logarithmic: bool = True
+    """True if all measured numbers are positive."""
+
+
+def offsets_of(setups: Setups) -> tuple[Offset, ...]:
+    """List the columns that measured configurations can tell apart; constant settings have none."""
+    columns: list[Offset] = []
+    for name, values in setups.categories.items():
+        levels = sorted({str(value) for value in values})
+        if len(levels) > 1:
+            columns += [Offset(setting=name, value=level) for level in levels]
+    for name, numbers in setups.numbers.items():
+        if np.ptp(numbers) > 0:
+            columns.append(_number_offset(name, numbers))
+    return tuple(columns)
+
+
+def _number_offset(name: str, numbers: Numbers) -> Offset:
+    if np.min(numbers) > 0:
+        typical = float(np.exp(np.mean(np.log(numbers))))
+        return Offset(setting=name, value=None, typical=typical)
+    spread = float(np.std(numbers))
+    return Offset(setting=name, value=None, typical=spread, is_logarithmic=False)
+
+
+def number_column(offset: Offset, numbers: Numbers) -> Numbers:
+    """Relate numbers to the typical one, on a logarithmic scale where that is possible."""
+    if not offset.is_logarithmic:
+        return numbers / offset.typical
+    smallest = offset.typical * 1e-6
+    column: Numbers = np.log(np.maximum(numbers, smallest) / offset.typical)
+    return column
+
+
+def design(offsets: tuple[Offset, ...], setups: Setups) -> Numbers:
+    """Make the (n, offsets) matrix that offsets multiply."""
+    matrix = np.zeros((len(setups), len(offsets)))
+    for index, offset in enumerate(offsets):
+        if offset.value is None:
+            matrix[:, index] = number_column(offset, setups.numbers[offset.setting])
+        else:
+            values = setups.categories[offset.setting].astype(str)
+            matrix[:, index] = values == offset.value
+    return matrix
+
+
+def deviations(offsets: tuple[Offset, ...]) -> tuple[Numbers, Numbers]:
+    """Prior standard deviations of the offsets of log compute and of log exchange."""
+    is_number = np.array([offset.value is None for offset in offsets], dtype=np.bool_)
+    compute = np.where(is_number, POWER_DEVIATION, COMPUTE_DEVIATION)
+    exchange = np.where(is_number, POWER_DEVIATION, EXCHANGE_DEVIATION)
+    return compute, exchange

@@ -1,0 +1,363 @@
+"""One attempt at a trial on one rank: has it measured, and returns its result, however it ends.
+
+This module imports no Ray.
+"""
+
+from __future__ import annotations
+
+import bdb
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import distributed
+
+from dtsweep.errors import error_line, in_user_code, raised_at
+from dtsweep.hardware.backend_flags import backend_flags_kept
+from dtsweep.hardware.memory import free_bytes, oom_status, release_memory, total_bytes
+from dtsweep.hardware.process_state import ProcessState
+from dtsweep.loops.given_back import loop_state_kept
+from dtsweep.loops.no_steps import NoStepsError
+from dtsweep.loops.own_loop import LoopTooShortError
+from dtsweep.loops.own_trial import measure_own
+from dtsweep.loops.script import ScriptExitError
+from dtsweep.measure.isolated_exchange import max_over_ranks
+from dtsweep.measure.stopping import FEWEST_MEASURED
+from dtsweep.measure.store_group import GaveUpError
+from dtsweep.metrics.rank_result import Measured, RankResult, Steps
+from dtsweep.secret import is_looked_for, print_traceback, without_secrets
+from dtsweep.sweep.constraints import Harness, impossible
+from dtsweep.sweep.modes import AS_WRITTEN, OWN
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.sweep.task import Task
+from dtsweep.text import listed
+from dtsweep.worker.mode_trial import measure_in_mode
+from dtsweep.worker.rank import RankContext
+
+LOST_PEER = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Application timeout caused pair closure",
+    "Socket closed",
+    "Socket unexpectedly closed",
+    "ncclRemoteError",
+    "remote process exited",
+    "Connection closed by remote peer",
+)
+"""Messages of gloo and NCCL when a peer has ended or stalls."""
+
+
+UNKNOWN_CAPABILITY = (99, 0)
+"""Compute capability that no precision is beyond, for a GPU that does not tell its own."""
+
+
+def run_attempt(
+    context: RankContext,
+    task: Task,
+    *,
+    servers: Sequence[Any] = (),
+    on_warm: Callable[[float], None] = lambda _: None,
+) -> RankResult:
+    """Run one attempt to its end, whatever happens in it; restore the state of the process.
+
+    Args:
+        context: this rank.
+        task: what to run; the same on all ranks.
+        servers: shards of the parameter server, if the mode needs them.
+        on_warm: called with the slowest warm-up step in seconds, just before the window.
+    """
+    with backend_flags_kept():
+        state = ProcessState(is_shared=context.is_own_process)
+        device_free_bytes = free_bytes(context.device)
+        context.changed_files.clear()
+        if context.watch is not None:
+            context.watch.begin()
+        try:
+            with loop_state_kept(task, context.device) as left_by_loop:
+                outcome = _outcome(context, task, servers, on_warm)
+            began_cleanup = time.perf_counter()
+            memory_left_bytes, device_bytes = _clean_up(context.device)
+        finally:
+            if context.watch is not None:
+                context.watch.end()
+            # The workload may have read some from a file.
+            context.secrets.update(
+                {name: text for name, text in os.environ.items() if is_looked_for(name, text)}
+            )
+            left = state.restore()
+    restored = (*left_by_loop.restored, *left.restored)
+    remaining = (*left_by_loop.remaining, *left.remaining)
+    _say_what_is_left(restored, remaining)
+    left_state = (*restored, *remaining)
+    if task.point.sync == AS_WRITTEN:
+        # The libraries of such loops set variables, filters and handlers in each trial.
+        left_state = (*remaining, *_say_changed_files(context))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return replace(
+        outcome,
+        cleanup_s=time.perf_counter() - began_cleanup,
+        memory_left_bytes=memory_left_bytes,
+        device_bytes=device_bytes,
+        device_free_bytes=device_free_bytes,
+        is_spent=memory_left_bytes is None,
+        left_state=left_state,
+        needs_new_process=outcome.needs_new_process or bool(remaining),
+    )
+
+
+def _say_what_is_left(restored: Sequence[str], remaining: Sequence[str]) -> None:
+    """Say in the log what the workload has changed in its process."""
+    ends = {
+        "it is as before": restored,
+        "that can't be undone, so the next trial needs another process": remaining,
+    }
+    for end, changes in ends.items():
+        if changes:
+            words = f"the workload changed its process: {'; '.join(changes)}; {end}"
+            print(f"dtsweep: {words}", file=sys.stderr)  # noqa: T201
+
+
+def _say_changed_files(context: RankContext) -> Sequence[str]:
+    """Say which files of the user's have changed while a script ran; none or one text."""
+    if not context.changed_files:
+        return ()
+    words = f"files of yours changed while it ran: {listed(context.changed_files, most=3)}"
+    hint = "give the script other places for its outputs"
+    if context.watch is not None:
+        context.watch.say(f"{words}; {hint}")
+    print(f"dtsweep: {words}; {hint}", file=sys.stderr)  # noqa: T201
+    return (words,)
+
+
+def _outcome(
+    context: RankContext, task: Task, servers: Sequence[Any], on_warm: Callable[[float], None]
+) -> RankResult:
+    """Measure the task; an exception of any kind becomes a status and a reason."""
+    joined = distributed.is_initialized()
+    try:
+        if reason := _impossible_here(context, task.point):
+            return RankResult(status="infeasible", reason=reason)
+        if task.point.sync == AS_WRITTEN:
+            measured = measure_own(context, task, on_warm)
+        else:
+            measured = measure_in_mode(context, task, servers, on_warm)
+    except BaseException as error:  # the user's own code may raise anything
+        if _ends_the_run(error, context):
+            raise
+        # A workload may have closed the stream.
+        with suppress(ValueError, OSError):
+            _print(error)
+        status = status_of(error, has_peers=task.point.workers > 1)
+        has_left = joined and not distributed.is_initialized()
+        # The end of a session removes its group, and what is still under way then fails. A script
+        # has a group of its own, and where it fails alone it can't get the session's back.
+        if has_left and task.point.sync != AS_WRITTEN:
+            status = "collateral"
+        reason = without_secrets(_reason(error, status))
+        if status == "user_error" and _may_come_of_an_earlier_loop(error, context, task):
+            status = "reused_process"
+            has_left = True
+        return RankResult(status=status, reason=reason, needs_new_process=has_left)
+    measured = _without_secrets(measured)
+    status, reason = verdict_on(measured, task, task.point_of(context.workload))
+    reason = reason and without_secrets(reason)
+    if task.point.sync == AS_WRITTEN:
+        context.loops.append(task.attempt_id)
+    has_left = joined and not distributed.is_initialized()
+    return RankResult(status=status, reason=reason, measured=measured, needs_new_process=has_left)
+
+
+def _may_come_of_an_earlier_loop(error: BaseException, context: RankContext, task: Task) -> bool:
+    """True if a loop failed where another one has run in its process, and can get a new one.
+
+    A script may do what a process can do once, such as registering a name with a library.
+    """
+    if task.point.sync != AS_WRITTEN or not context.loops or not context.is_replaceable:
+        return False
+    return not isinstance(error, (LoopTooShortError, NoStepsError, ScriptExitError))
+
+
+def _impossible_here(context: RankContext, point: Point) -> str | None:
+    """Reason why some rank's GPU can't measure the point, the same on all ranks, or None.
+
+    A driver does not know the GPUs of its nodes before a session has started.
+    """
+    if not PRECISIONS[point.precision].needs_gpu:
+        return None
+    major, minor = context.facts.compute_capability or UNKNOWN_CAPABILITY
+    (negative,) = max_over_ranks(context.device, -(100 * major + minor))
+    lowest = divmod(round(-negative), 100)
+    return impossible(point, Harness(compute_capability=lowest))
+
+
+def _ends_the_run(error: BaseException, context: RankContext) -> bool:
+    """True for the end of a debugger, and for Ctrl-C in the user's own process.
+
+    A rank of Ray Train runs the workload outside of its main thread. Ctrl-C never arrives there, so
+    that the workload itself has raised the exception.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is threading.main_thread()
+    return context.is_own_process and isinstance(error, bdb.BdbQuit)
+
+
+def _reason(error: BaseException, status: str) -> str:
+    """One line on an exception; if the user's code raised it, with its file and line."""
+    place = raised_at(error)
+    if status != "user_error" or place is None:
+        return error_line(error)
+    return f"{error_line(error)} ({place})"
+
+
+def _without_secrets(measured: Measured) -> Measured:
+    """Measurements with their reasons as they may leave this process."""
+    reasons: dict[str, Any] = {
+        field.name: without_secrets(text)
+        for field in fields(measured)
+        if field.name.endswith("reason") and (text := getattr(measured, field.name))
+    }
+    return replace(measured, **reasons)
+
+
+def _print(error: BaseException) -> None:
+    """Print an exception with its traceback from the user's code on; all of it where it has none.
+
+    How the user's loop has ended is said in a line.
+    """
+    part = error.__traceback__
+    while part is not None and not in_user_code(part.tb_frame.f_code.co_filename):
+        part = part.tb_next
+    if part is None and getattr(error, "is_whole_reason", False):
+        print(without_secrets(error_line(error)), file=sys.stderr)  # noqa: T201
+    else:
+        print_traceback(error.with_traceback(part or error.__traceback__))
+
+
+def _clean_up(device: torch.device) -> tuple[int | None, int | None]:
+    """Release memory; return the bytes still in use and the bytes of the device.
+
+    Both are None if the device fails at any call. After a CUDA kernel has failed, for example by an
+    index out of range, its process can't use the device any more.
+    """
+    try:
+        # A backward that was broken off leaves parts of its graph to the next one in this thread.
+        torch.zeros(1, device=device, requires_grad=True).sum().backward()
+        return release_memory(device), total_bytes(device)
+    except RuntimeError as error:
+        print_traceback(error)
+        return None, None
+
+
+def status_of(error: BaseException, *, has_peers: bool = True) -> str:
+    """Name what an exception on a rank means for the trial."""
+    if full := oom_status(error):
+        return full
+    gone_server = any(kind.__name__ == "RayActorError" for kind in type(error).__mro__)
+    if (
+        gone_server
+        or isinstance(error, (distributed.DistError, GaveUpError))
+        or (has_peers and _tells_of_a_lost_peer(error))
+    ):
+        return "collateral"
+    return "user_error"
+
+
+def _tells_of_a_lost_peer(error: BaseException) -> bool:
+    """True if the error is one of the exchange, such as a lost peer causes.
+
+    The fault is then not this rank's.
+    """
+    # Python's own connections, of a data set on another host, raise OSErrors with the same words.
+    if not isinstance(error, RuntimeError):
+        return False
+    text = str(error)
+    # Whatever gloo's connections say: but for what it checks itself, such as tensors of other
+    # sizes.
+    is_gloo = "gloo/transport/" in text and "enforce fail" not in text
+    return is_gloo or any(words in text for words in LOST_PEER)
+
+
+OTHER_GRADIENT = (
+    "gradient_error {error:.2g} is above {most:g}: the exchanged gradient is not one worker's with "
+    "the same samples; does loss depend on the rank or on numbers that nobody seeds, or do hooks "
+    "exchange or scale gradients?"
+)
+"""Reason where `Measure(check=True)` found another gradient."""
+
+
+OWN_EXCHANGES_NOTHING = (
+    " (with sync=own dtsweep exchanges nothing: do prepare and train_step exchange all gradients?)"
+)
+"""Added to a reason for other training where the workload makes its model parallel by itself."""
+
+
+def verdict_on(measured: Measured, task: Task, point: Point) -> tuple[str, str | None]:
+    """Status and reason of an attempt at a point whose window came to its end."""
+    steps = measured.steps
+    count = int((steps["part"] == "window").sum())
+    if measured.stop_reason == "max_seconds" and count < FEWEST_MEASURED:
+        return "timeout", (
+            f"{count} steps in a window of {measured.window_s:.0f} s, which is the limit; take a "
+            "smaller batch, or raise max_seconds above it"
+        )
+    if measured.batch_fault:
+        return measured.batch_fault
+    if task.point.sync == AS_WRITTEN:
+        # Its losses are not known, and it trains what it says.
+        return "ok", None
+    if wrong := _other_training(measured, point):
+        return wrong
+    return _on_losses(steps)
+
+
+def _on_losses(steps: Steps) -> tuple[str, str | None]:
+    """`nan` with its reason if a loss of warm-up or window is not finite, else `ok`."""
+    if "loss" not in steps:
+        # Another rank of its model has it.
+        return "ok", None
+    finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))
+    # A worker that was not drawn has no loss.
+    finite |= ~steps.get("trains", np.ones_like(finite))
+    if finite.all():
+        return "ok", None
+    step = int(np.argmin(finite))
+    if step == 0:
+        return "nan", "the loss is not finite in the first step, before any update"
+    return "nan", f"the loss is not finite from step {step} on; lower learning_rate"
+
+
+def _other_training(measured: Measured, point: Point) -> tuple[str, str | None] | None:
+    """Status and reason of a trial that trained something else than its mode says."""
+    error = measured.gradient_error
+    hint = OWN_EXCHANGES_NOTHING if point.sync == OWN and point.workers > 1 else ""
+    if measured.gradients_agree is False:
+        detail = ""
+        if error is not None:
+            detail = f"; gradient_error {error:.2g}"
+        return "wrong_gradient", f"{measured.gradients_reason}{detail}{hint}"
+    most = _tolerance_of(point)
+    if error is not None and error > most and point.semantics == "exact":
+        return "wrong_gradient", f"{OTHER_GRADIENT.format(error=error, most=most)}{hint}"
+    if measured.parameters_agree is False:
+        return "wrong_parameters", f"{measured.gradients_reason}{hint}"
+    if measured.traffic_reason is not None:
+        return "wrong_traffic", measured.traffic_reason
+    return None
+
+
+def _tolerance_of(point: Point) -> float:
+    """Largest `gradient_error` of an exact point: its precision's, or the workload's own."""
+    own_mode = point.own_mode
+    if own_mode is not None and own_mode.gradient_tolerance is not None:
+        return own_mode.gradient_tolerance
+    return PRECISIONS[point.precision].gradient_tolerance

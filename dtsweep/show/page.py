@@ -1,0 +1,170 @@
+"""The page of some results: computed, and written whole."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import lzma
+import secrets
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from dtsweep.analysis.load import load
+from dtsweep.analysis.study import Study
+from dtsweep.errors import SweepError
+from dtsweep.escape import changed_texts, html_json, printable_values
+from dtsweep.report.content import Content, Section, content_of
+from dtsweep.report.costs import costs_of
+from dtsweep.report.sections import certificate_in, importance_of_axes
+from dtsweep.results.store import Results, frame_of
+from dtsweep.secret import shared_trials, without_homes
+from dtsweep.show.markup import html_of
+from dtsweep.show.style import DARK
+from dtsweep.show.traces import example_plot, traces_of
+from dtsweep.show.view import view_of
+
+
+def document_of(view: dict[str, Any]) -> str:
+    """Assemble the page."""
+    script, plotly = _file("page.js"), _plotly()
+    raw = {
+        "policy": _policy(script, plotly, asks=view["refresh_s"] is not None),
+        "style": _file("page.css"),
+        "data": html_json(_data(view)),
+        "packed": _packed(
+            {"plots": view["plots"], "traces": [one["steps"] for one in view["traces"]]}
+        ),
+        "script": script,
+        "plotly": plotly,
+    }
+    return html_of(
+        view,
+        raw=raw,
+        title=f"dtsweep · {view['place'].rstrip('/').rpartition('/')[2]}",
+        made=f"made {view['made_at'].replace('T', ' ').removesuffix('Z')} UTC",
+    )
+
+
+def _data(view: dict[str, Any]) -> dict[str, Any]:
+    """Values that the script reads at once: what sorts and filters the table of points."""
+    table = view["table"]
+    return {
+        "made_at": view["made_at"],
+        "refresh_s": view["refresh_s"],
+        "place": view["place"],
+        "dark": DARK,
+        "trace": example_plot(),
+        "ids": table["ids"],
+        "values": [column["values"] for column in table["columns"]],
+        "filters": [one["values"] for one in table["filters"]],
+        "settings": [one["name"] for one in table["filters"]],
+    }
+
+
+def _packed(value: dict[str, Any]) -> str:
+    """JSON values, compressed: plots and step times are most of what a page has to say."""
+    text = json.dumps(printable_values(value), separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _policy(*scripts: str, asks: bool) -> str:
+    """Content security policy: these scripts, styles and pictures of the page itself alone.
+
+    Args:
+        scripts: of the page.
+        asks: let it ask its own server whether there is a newer one.
+    """
+    own_server = "connect-src 'self'; " if asks else ""
+    digests = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; "
+        f"{own_server}img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+@cache
+def _file(name: str) -> str:
+    return files("dtsweep.show").joinpath(name).read_text("utf-8")
+
+
+@cache
+def _plotly() -> str:
+    """Unpack plotly.js, the strict bundle, which creates no code from text."""
+    packed = files("dtsweep.show").joinpath("plotly-strict.min.js.xz").read_bytes()
+    text = lzma.decompress(packed).decode().rstrip()
+    # In brackets, the bundle's one large function is compiled as it is parsed; without them, a
+    # browser parses its 5 MB twice.
+    begin, end = text.index("() => {\n"), text.rindex("}") + 1
+    return f"{text[:begin]}({text[begin:end]}){text[end:]}"
+
+
+def page_of(
+    results: str | Results, *, with_hosts: bool = False, refresh_s: float | None = None
+) -> str:
+    """Make the page of some results.
+
+    Args:
+        results: the place, or its store.
+        with_hosts: keep reasons and logs, which may name hosts and users.
+        refresh_s: seconds after which the page loads itself again; None for never.
+
+    Raises:
+        SweepError: Nothing is stored there, or a condition can't be read.
+        StorageError: It can't be read.
+    """
+    store = results if isinstance(results, Results) else Results(results)
+    sections: list[Callable[[Study], Section]] = [
+        costs_of(store),
+        importance_of_axes,
+        certificate_in(store),
+    ]
+    frame = load(store, canaries=True)
+    if not with_hosts:
+        frame = shared_trials(frame)
+    content = content_of(Study(frame), sections=sections)
+    return page_of_content(content, store, refresh_s=refresh_s)
+
+
+def page_of_content(content: Content, store: Results, *, refresh_s: float | None = None) -> str:
+    """Make the page of a report that is computed already.
+
+    It is of `shared_trials` if others are to see the page.
+    """
+    ranks = frame_of(store.table("ranks", attempts=set(content.study.frame["attempt_id"])))
+    view = view_of(
+        content,
+        place=str(store),
+        ranks=ranks,
+        traces=traces_of(content, store),
+        refresh_s=refresh_s,
+    )
+    return document_of(changed_texts(view, without_homes))
+
+
+def write_page(page: str, file: str | Path) -> None:
+    """Write a page whole: next to its place first, and then renamed, so that no half is ever read.
+
+    Raises:
+        SweepError: the file can't be written.
+    """
+    path = Path(file)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        part.write_text(page, "utf-8")
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise SweepError(
+            f"{path} can't be written: {error.strerror}; name a file in a folder that exists"
+        ) from None

@@ -1,0 +1,255 @@
+"""Content of a page as JSON values: text and numbers of the report, without any markup."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.analysis import without_canaries
+from dtsweep.report.advice import bounds_of
+from dtsweep.report.answer import in_short
+from dtsweep.report.content import Content, Section
+from dtsweep.report.remarks import Remark, text_of
+from dtsweep.report.tables import plain_headers, recommendation_columns
+from dtsweep.results.statuses import FLAG_MEANINGS, STATUS_MEANINGS
+from dtsweep.show.figures import plots_of
+from dtsweep.show.points import shape_title
+from dtsweep.show.points_table import rounded, table_of
+from dtsweep.text import count_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dtsweep.analysis.recommend import Recommendation
+
+_ANSWERS_SHOWN = 3
+"""Largest number of recommendations that are written out; more are a table."""
+
+_MACHINE = {
+    "devices": "devices",
+    "hosts": "hosts of a trial",
+    "backend": "backend",
+    "harness": "harness",
+    "dtsweep_version": "dtsweep",
+    "torch_version": "torch",
+    "ray_version": "Ray",
+    "python_version": "Python",
+    "numpy_version": "NumPy",
+    "node_types": "node types",
+    "env_id": "env_id",
+}
+"""Columns of trials that describe the machine and its software, with their names on the page."""
+
+_SECTION_WIDTH = 10_000
+"""Columns of text of a section: no line breaks, as a path in two parts would be shown."""
+
+
+def view_of(
+    content: Content,
+    *,
+    place: str,
+    ranks: pd.DataFrame,
+    traces: Sequence[dict[str, Any]],
+    refresh_s: float | None,
+) -> dict[str, Any]:
+    """Arrange everything that a page shows."""
+    return {
+        "place": place,
+        "headline": content.headline,
+        "made_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "version": version("dtsweep"),
+        "refresh_s": refresh_s,
+        "answers": _answers(content),
+        "answers_table": _answers_table(content),
+        "frontier_answer": text_of(content.frontier_answer),
+        "none": _why_no_answer(content),
+        "doubts": [one.text for one in (*content.unsound, *content.doubts)],
+        "plots": [
+            {**vars(plot), "traces": _rounded(plot.traces)}
+            for plot in plots_of(content, ranks=ranks)
+        ],
+        "traces": list(traces),
+        "table": table_of(content),
+        "terms": _terms(content),
+        "limits": [one.text for one in content.limits],
+        "frontiers": _frontiers(content),
+        "worth": [one.text for one in content.worth.remarks],
+        "failures": _failures(content),
+        "flags": _flags(content),
+        "implausible": _implausible(content),
+        # Flags with their meanings are a table among the warnings.
+        "notes": [note.text for note in content.notes if note.code != "flags"],
+        "constants": {name: str(value) for name, value in content.constants.items()},
+        "machine": _machine(without_canaries(content.study.frame)),
+        "sections": [text for text in map(_printed, content.sections) if text],
+    }
+
+
+def _rounded(value: Any) -> Any:
+    """Values with numbers as a page needs them."""
+    if isinstance(value, float):
+        return rounded(value)
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value
+
+
+def _answers(content: Content) -> list[dict[str, Any]]:
+    """Each recommendation: its state in a word, its sentences, its limit, and what to do next."""
+    if len(content.recommendations) > _ANSWERS_SHOWN:
+        return []
+    # Without a recommendation, `advice` has the reason for that.
+    return [
+        _answer(one, paragraphs, content)
+        for one, paragraphs in zip(content.recommendations, content.advice, strict=False)
+    ]
+
+
+def _answer(
+    recommendation: Recommendation, paragraphs: Sequence[Sequence[Remark]], content: Content
+) -> dict[str, Any]:
+    bound = bounds_of(recommendation.point.to_frame().T, content.bounds).iloc[0]
+    limit = f"{bound['bound_reason']}."
+    if bound["bound"]:
+        limit = f"{bound['bound']}: {limit}"
+    # What to do next stands below a heading of its own.
+    said = [[one for one in remarks if one.severity != "next"] for remarks in paragraphs]
+    step = text_of(one for remarks in paragraphs for one in remarks if one.severity == "next")
+    if recommendation.is_decided:
+        step = "The choice is decided: further launches would not change it."
+    return {
+        "state": in_short(recommendation),
+        "is_decided": bool(recommendation.is_decided),
+        "sentences": [text_of(remarks) for remarks in said if remarks],
+        "limit": limit[:1].upper() + limit[1:],
+        "next": step,
+        "axes": [
+            {
+                "axis": axis.axis,
+                "share": f"{min(1.0, axis.at_most_share) * 100:.0f} %",
+                "why": axis.why,
+            }
+            for axis in bound["next_axes"]
+        ],
+    }
+
+
+def _answers_table(content: Content) -> dict[str, list[str]]:
+    """Recommendations as a table, where they are too many to be written out."""
+    if len(content.recommendations) <= _ANSWERS_SHOWN:
+        return {}
+    return plain_headers(recommendation_columns(content.recommendations, content.varying))
+
+
+def _why_no_answer(content: Content) -> str:
+    """Reason for a page without a recommendation; empty if there is one."""
+    if not content.trials:
+        return "No trials in these results."
+    if not content.frontiers:
+        return "No trial ended ok, so there is no frontier."
+    if not content.recommendations:
+        return text_of(content.advice[0][0])
+    return ""
+
+
+def _terms(content: Content) -> list[str]:
+    """Meanings of the words in the table of points, as far as they occur in it."""
+    if not content.frontiers:
+        return []
+    terms = [
+        f"`point`: {shape_title(content.varying).replace(' · ', ', then ')}.",
+        "`standing`: a point is beaten if another of the same kind of update is better in all "
+        "objectives, and on the frontier otherwise. Undecided: another one's means are better, but "
+        "launches can't tell. Knee: where the frontier bends most.",
+    ]
+    known = [frontier.points["frontier_probability"].notna() for frontier in content.frontiers]
+    if any(rows.any() for rows in known):
+        terms.append(
+            "`frontier %`: how often a point is on the frontier when all means are resampled "
+            "within their errors."
+        )
+    return terms
+
+
+def _frontiers(content: Content) -> list[dict[str, Any]]:
+    """Each frontier in words."""
+    return [
+        {
+            "name": frontier.name,
+            "sentences": [
+                sentence
+                for sentence in (
+                    f"{count_of(len(frontier.best), 'point')} on it, {frontier.dominated_count}.",
+                    frontier.verdict_words or "",
+                    frontier.updates,
+                )
+                if sentence
+            ],
+        }
+        for frontier in content.frontiers
+    ]
+
+
+def _failures(content: Content) -> list[dict[str, Any]]:
+    """Trials that are not ok: each status, and its reasons with their numbers of trials."""
+    import pandas as pd
+
+    return [
+        {
+            "status": str(status),
+            "meaning": STATUS_MEANINGS.get(str(status), "a status of another version"),
+            "count": count_of(int(rows["count"].sum()), "trial"),
+            "rows": [
+                {
+                    "count": int(count),
+                    "reason": str(reason) if pd.notna(reason) else "no reason stored",
+                    "log": str(log) if pd.notna(log) else "",
+                }
+                for count, _, reason, log in rows.itertuples(index=False)
+            ],
+        }
+        for status, rows in content.unmeasured.groupby("status", sort=False, dropna=False)
+    ]
+
+
+def _flags(content: Content) -> list[dict[str, Any]]:
+    return [
+        {"flag": flag, "count": count, "meaning": FLAG_MEANINGS.get(flag, "")}
+        for flag, count in content.flags.items()
+    ]
+
+
+def _implausible(content: Content) -> list[str]:
+    return [
+        f"Trial {row['trial_id']}, repeat {row['repeat']}: {row['implausible']}."
+        for row in content.implausible.to_dict("records")
+    ]
+
+
+def _machine(trials: pd.DataFrame) -> list[dict[str, Any]]:
+    """Values of each column of the machine with the number of their trials."""
+    rows = []
+    for column, name in _MACHINE.items():
+        counts = trials[column].dropna().value_counts()
+        values = [str(value) for value in counts.index]
+        if len(counts) > 1:
+            values = [
+                f"{value} ({count_of(int(count), 'trial')})" for value, count in counts.items()
+            ]
+        if values:
+            rows.append({"name": name, "values": values})
+    return rows
+
+
+def _printed(section: Section) -> str:
+    """Text of a section, as a terminal has it."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    section.print(console=Console(file=out, width=_SECTION_WIDTH, highlight=False))
+    return out.getvalue().strip("\n")
