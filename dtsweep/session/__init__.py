@@ -20,8 +20,12 @@ Ray Train, and torch in functions alone but for `attempt` and `in_process`. In r
     last_words      what the log of a rank that has ended says of its end
     endings         what Ray says of how a trainer ended
     diagnosis       which rank is dead, stopped or silent, and on which node
+    start_errors    why a session does not come up; checks of its ranks at the start
     state           the states of a session, and which may follow which
     session         one TorchTrainer run: its ranks, and smaller worlds of them
+    failed_starts   starts that failed, and the results of the attempts that wanted them
+    rank_logs       logs of its ranks, read on their nodes
+    attempt_on_ranks  one attempt on its ranks: handed out, waited for, its result
     node_watch      nodes that a slot's sessions must not use: failing ones, and those that leave
     request         nodes that are asked of an autoscaler before a session starts
     slot            the actor in which one session lives at a time

@@ -7,28 +7,25 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
 
-from dtsweep.hardware.gpu_place import shared_gpu
 from dtsweep.metrics.rank_result import RankFacts, RankResult
-from dtsweep.metrics.rows import other_devices
-from dtsweep.provenance.versions import differences, versions
-from dtsweep.secret import without_values
 from dtsweep.session.deadlines import CLOSE_S, IMPORT_S
 from dtsweep.session.diagnosis import Diagnosis, Ranks, verdict_on, why_silent
 from dtsweep.session.endings import why_not_up
 from dtsweep.session.memory_kills import MemoryKills
 from dtsweep.session.node_choice import ANY_NODES, SessionNodes
-from dtsweep.session.nodes import answer_in_time, on_node, read_tail, read_trial
+from dtsweep.session.nodes import answer_in_time
 from dtsweep.session.orphans import look_for_orphans
 from dtsweep.session.rank_assignment import RankAssignment, assign_ranks, members_of
 from dtsweep.session.session_settings import Settings
 from dtsweep.session.shards import ranks_of_shards
+from dtsweep.session.start_errors import SessionError, check_ranks
 from dtsweep.session.state import FOLLOWING, SessionState
 from dtsweep.session.trainer import cancel_node_request, train_run_of, trainer_of
 from dtsweep.session.worker_loop import collectives_begun
@@ -40,35 +37,6 @@ ORPHANS_EVERY_S = 1.0
 
 HandedOut = tuple[Task, Sequence[Any], RankAssignment]
 """Task, parameter-server shards, and the rank's place in the task's world."""
-
-
-class SessionError(Exception):
-    """A session did not come up; `status` says in which way."""
-
-    def __init__(
-        self,
-        status: str,
-        message: str,
-        *,
-        hopeless_for: str | None = None,
-        verdict: Diagnosis | None = None,
-    ) -> None:
-        """Keep what follows.
-
-        Args:
-            status: of the trials that wanted it.
-            message: why.
-            hopeless_for: whose other trials would end the same way: `world`, `run`.
-            verdict: on a start that was ended from outside: another one may come up.
-        """
-        super().__init__(message)
-        self.status = status
-        self.hopeless_for = hopeless_for
-        self.verdict = verdict
-
-
-class RefusedError(Exception):
-    """Ranks came up where this run must not measure; the message says why and the ways out."""
 
 
 class Session:
@@ -167,20 +135,9 @@ class Session:
                 raise SessionError("launch_failed", reason, hopeless_for="world")
             await look_for_orphans(within_s=until - time.monotonic())
             await self.wait(min(until - time.monotonic(), ORPHANS_EVERY_S))
-        self._compare_versions()
-        if shared := shared_gpu({rank: facts.gpu_place for rank, facts in self.facts.items()}):
-            raise SessionError("infeasible", shared, hopeless_for="world")
-        if message := other_devices(self.facts, known_devices=self._settings.known_devices):
-            raise RefusedError(message)
+        check_ranks(self.facts, known_devices=self._settings.known_devices)
         if not self._to(SessionState.RUNNING):
             raise await self._why_not_up()
-
-    def _compare_versions(self) -> None:
-        for rank, facts in sorted(self.facts.items()):
-            for name, theirs, ours in differences(facts.machine, versions()):
-                difference = f"rank {rank} on {facts.node} has {name} {theirs}, the driver {ours}"
-                reason = f"{difference}; install the same on all nodes"
-                raise SessionError("version_mismatch", reason, hopeless_for="world")
 
     def register(self, rank: int, facts: RankFacts, actor: Any, secrets: Mapping[str, str]) -> None:
         """Note that a rank has come up, and the secrets that its log may have."""
@@ -315,45 +272,17 @@ class Session:
     def _ranks(self) -> Ranks:
         return Ranks(facts=self.facts, members=self.members, kills=self.kills)
 
-    async def leave(self) -> dict[str, str]:
-        """Leave the ranks to the end of their Ray, which is near; return the ends of their logs."""
+    def leave(self) -> None:
+        """Leave the ranks to the end of their Ray, which is near."""
         if self.state is SessionState.SCHEDULING:
             # Its nodes may come yet, and no trainer may start then.
             self._to(SessionState.ENDED)
         shutil.rmtree(self._storage, ignore_errors=True)
-        return await self.tails(is_last=True)
 
     async def withdraw(self) -> None:
         """Take back what Ray Train asks of an autoscaler for this session."""
         if self._train_run is not None:
             await cancel_node_request(self._train_run)
-
-    async def tails(self, *, is_last: bool = False) -> dict[str, str]:
-        """Ends of the ranks' logs, by `<session>/<rank>`; final ones are deleted on the nodes."""
-        last = is_last or not self.state.has_trainer
-        texts = await asyncio.gather(
-            *(
-                on_node(str(facts.node_id), read_tail, facts.log, last)
-                for facts in self.facts.values()
-            )
-        )
-        return self._by_name(list(self.facts), texts)
-
-    async def logs_of(self, task: Task, members: Iterable[int]) -> dict[str, str]:
-        """First and last output of some of its processes in a trial, by `<session>/<name>`."""
-        members = sorted(set(members) & self.facts.keys())
-        facts = [self.facts[member] for member in members]
-        texts = await asyncio.gather(
-            *(on_node(str(fact.node_id), read_trial, fact.log, task.heading) for fact in facts)
-        )
-        return self._by_name([task.log_of(member) for member in members], texts)
-
-    def _by_name(self, names: Iterable[Any], texts: Iterable[str]) -> dict[str, str]:
-        """Texts of logs by `<session>/<name>`, without the secrets of the processes."""
-        return {
-            f"{self.name}/{name}": without_values(text, self.secrets)
-            for name, text in zip(names, texts, strict=True)
-        }
 
     def _fit(self, loop: asyncio.AbstractEventLoop, nodes: SessionNodes) -> None:
         """Run the trainer, on a thread, until the session ends."""

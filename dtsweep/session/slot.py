@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,16 +21,19 @@ from dtsweep.errors import error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.secret import NO_VARIABLES
-from dtsweep.session.deadlines import AttemptProgress, collective_timeout_s, hang_at
-from dtsweep.session.diagnosis import UNBROKEN, Diagnosis, ended_as
-from dtsweep.session.endings import is_death, not_up_again
+from dtsweep.session.attempt_on_ranks import result_of, verdict_on_attempt
+from dtsweep.session.deadlines import collective_timeout_s
+from dtsweep.session.diagnosis import UNBROKEN
+from dtsweep.session.failed_starts import FailedStarts
 from dtsweep.session.last_words import last_words
 from dtsweep.session.memory_kills import MemoryKills
 from dtsweep.session.node_watch import NodeWatch
+from dtsweep.session.rank_logs import logs_of, tails
 from dtsweep.session.request import NodeRequests
-from dtsweep.session.session import HandedOut, RefusedError, Session, SessionError
+from dtsweep.session.session import HandedOut, Session
 from dtsweep.session.session_settings import Settings
-from dtsweep.session.shards import ShardError, ShardPool, ranks_of_shards
+from dtsweep.session.shards import ShardError, ShardPool
+from dtsweep.session.start_errors import RefusedError, SessionError
 from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import World
 from dtsweep.sweep.task import Task
@@ -63,9 +65,8 @@ class Slot:
         self._lines: list[str] = []
         """For the user, as long as nobody has taken them."""
         self._shards = ShardPool(settings.code)
-        self._deaths = defaultdict[World, list[str]](list)
-        """Sessions whose starts were ended by a death, one after the other, by their world."""
         self._nodes = NodeWatch(settings, failure_counts)
+        self._starts = FailedStarts(self._nodes.failures)
         self._requests = NodeRequests(settings, self._nodes, say=self._say)
 
     async def prepare(self, group: str, world: World, places: Places | None) -> None:
@@ -98,7 +99,7 @@ class Slot:
         startup_s = None
         try:
             session = await self._session_for(task, places)
-            self._deaths.pop(session.world, None)
+            self._starts.came_up(session.world)
             has_started = session.is_new
             session.enter(task.point.world)
             shards, shards_started = await self._shards.on(
@@ -110,7 +111,7 @@ class Slot:
         except RefusedError as error:
             result = AttemptResult(status="cancelled", refusal=str(error))
         except SessionError as error:
-            result = self._not_up(error)
+            result = self._starts.result_of(error, self._session)
             startup_s = time.monotonic() - began
             await self._drop()
         except ShardError as error:
@@ -135,25 +136,6 @@ class Slot:
             logs=logs,
         )
 
-    def _not_up(self, error: SessionError) -> AttemptResult:
-        """Result for an attempt whose session did not start."""
-        if error.verdict is None or self._session is None:
-            return AttemptResult(
-                status=error.status, reason=str(error), hopeless_for=error.hopeless_for
-            )
-        if error.verdict.died_on is not None:
-            # Each start by itself: it is no fault of the trial, which has not begun.
-            self._nodes.failures.died(self._session.name, error.verdict.died_on)
-        deaths = self._deaths[self._session.world]
-        if is_death(error.status):
-            deaths.append(self._session.name)
-        not_up = not_up_again(error.status, str(error), deaths=len(deaths))
-        if not_up.hopeless_for:
-            self._nodes.failures.reset_nodes(deaths)
-        return AttemptResult(
-            status=not_up.status, reason=not_up.reason, hopeless_for=not_up.hopeless_for
-        )
-
     async def close(self) -> dict[str, str]:
         """End with the run; a private Ray ends the ranks, too.
 
@@ -162,7 +144,8 @@ class Slot:
         self._requests.let_go()
         session = self._open_session
         if session is not None and self._settings.is_private:
-            self._logs |= await session.leave()
+            session.leave()
+            self._logs |= await tails(session, is_last=True)
         else:
             await self.end_session()
         return self._logs
@@ -184,7 +167,7 @@ class Slot:
             return self._logs
         if not self._settings.is_private:
             await session.kill()
-        return self._logs | await session.tails(is_last=True)
+        return self._logs | await tails(session, is_last=True)
 
     async def end_session(self) -> None:
         """End the session in order, so that its nodes are free."""
@@ -192,7 +175,7 @@ class Slot:
         if session is not None:
             self._shards.drop()
             await session.close()
-            self._logs |= await session.tails()
+            self._logs |= await tails(session)
 
     async def register(
         self, session: str, rank: int, facts: RankFacts, actor: Any, secrets: Mapping[str, str]
@@ -319,75 +302,26 @@ class Slot:
 
     async def _attempt(self, session: Session, task: Task, shards: Sequence[Any]) -> AttemptResult:
         began = time.monotonic()
-        verdict = await self._verdict(session, task, shards)
+        verdict = await verdict_on_attempt(session, task, shards)
         if verdict is not None and verdict.status == "rank_died" and verdict.died_on is not None:
             self._nodes.failures.died(task.trial_id, verdict.died_on)
-        results = dict(session.results)
-        workers = len(session.members)
-        status, reason = ended_as(verdict, results, workers=workers)
-        at_fault = (
-            session.members[rank]
-            for rank, result in sorted(results.items())
-            if result.status == status
-        )
-        # Where no rank said so itself: a process that has died.
-        if verdict is None or verdict.rank is None:
-            died = session.members[0]
-        else:
-            died = verdict.rank
-        result = AttemptResult(
-            status=status,
-            reason=reason,
-            facts=session.member_facts(),
-            results=results,
-            session=session.name,
-            session_workers=session.workers,
-            explained_by=next(at_fault, died),
-            trial_s=time.monotonic() - began,
-            shard_nodes=ranks_of_shards(session.member_facts(), task.point),
-        )
-        if status != "ok":
+        result = result_of(session, task, verdict, trial_s=time.monotonic() - began)
+        if result.status != "ok":
             # Before the session ends: its last reader removes a log.
             members = (session.members[0], result.explained_by)
-            self._logs |= await session.logs_of(task, members)
-        if status not in UNBROKEN or session.state is SessionState.DEVICE_LOST:
+            self._logs |= await logs_of(session, task, members)
+        if result.status not in UNBROKEN or session.state is SessionState.DEVICE_LOST:
             result = await self._after_failure(session, task, result)
         elif session.leaves_memory(LEFT_OVER):
             result = replace(result, flags=("memory_left",))
             session.retire()
-        if any(one.measured and one.measured.dead_replicas for one in results.values()):
+        if any(one.measured and one.measured.dead_replicas for one in result.results.values()):
             # The next trial needs all replicas.
             self._shards.drop()
         if task.is_profiled and self._settings.gpus_per_worker:
             # What records a GPU stays attached to the process and slows all that follows.
             session.retire()
         return result
-
-    async def _verdict(
-        self, session: Session, task: Task, shards: Sequence[Any]
-    ) -> Diagnosis | None:
-        """Hand out a task and wait for all ranks; a verdict where not all of them answered."""
-        session.hand_out(task, shards)
-        progress = AttemptProgress(began=time.monotonic())
-        while len(session.results) < task.point.workers:
-            now = time.monotonic()
-            progress = progress.at(
-                now,
-                warm_ups=session.warm_ups(),
-                failures=[r.status for r in session.results.values() if r.status not in UNBROKEN],
-            )
-            if not session.state.has_trainer:
-                # A rank that said why explains more than a process that ended after it.
-                if set(progress.failures) - {"collateral"}:
-                    return None
-                return await session.verdict()
-            hang = hang_at(task, progress)
-            if now > progress.give_up_at:
-                return None
-            if now > hang:
-                return await session.why_silent(task)
-            await session.wait(min(progress.give_up_at, hang) - now)
-        return None
 
     async def _after_failure(
         self, session: Session, task: Task, result: AttemptResult
@@ -409,4 +343,4 @@ class Slot:
         if session is not None:
             self._shards.drop()
             await session.kill()
-            self._logs |= await session.tails()
+            self._logs |= await tails(session)

@@ -128,7 +128,7 @@ import ray
 from ray.util.placement_group import placement_group, placement_group_table
 from dtsweep.session import node_watch, request
 from dtsweep.session.node_watch import NodeWatch
-from dtsweep.session.session import SessionError
+from dtsweep.session.start_errors import SessionError
 from dtsweep.session.session_settings import Code, Settings
 from dtsweep.sweep.point import World
 

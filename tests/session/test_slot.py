@@ -21,11 +21,14 @@ from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.provenance.versions import versions
 from dtsweep.session import session as session_module
 from dtsweep.session.diagnosis import Diagnosis
+from dtsweep.session.failed_starts import FailedStarts
 from dtsweep.session.memory_kills import MemoryKills
+from dtsweep.session.node_choice import FailureCounts
 from dtsweep.session.node_watch import NodeWatch
-from dtsweep.session.session import Session, SessionError
+from dtsweep.session.session import Session
 from dtsweep.session.session_settings import Code, Settings
 from dtsweep.session.slot import Slot
+from dtsweep.session.start_errors import SessionError
 from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.task import Task, task_of
@@ -162,22 +165,26 @@ def test_a_rank_that_can_not_use_its_device_any_more_ends_its_session(session: S
 
 
 def test_a_death_as_a_session_starts_strikes_its_node_and_three_in_a_row_give_up_the_world(
-    slot: Slot,
+    tmp_path: Path,
 ) -> None:
+    failures = FailureCounts()
+    starts = FailedStarts(failures)
+
     def not_up(status: str) -> tuple[str, str | None]:
         # Each start has a session of its own.
-        slot._session = Session("1", task().point.world, slot._settings, None)
+        session = Session("1", task().point.world, settings(tmp_path), None)
         verdict = Diagnosis(status=status, reason="rank 0 on a ended", rank=0, died_on="a")
-        result = slot._not_up(
-            SessionError(status, "the workers did not start: rank 0 on a ended", verdict=verdict)
+        error = SessionError(
+            status, "the workers did not start: rank 0 on a ended", verdict=verdict
         )
+        result = starts.result_of(error, session)
         return result.status, result.hopeless_for
 
     assert not_up("rank_died") == ("rank_died", None)
-    assert slot._nodes.failures.failing() == frozenset()
+    assert failures.failing() == frozenset()
     # What took the memory was not the trial, which gets its other attempts.
     assert not_up("oom_host") == ("collateral", None)
-    assert slot._nodes.failures.failing() == {"a"}
+    assert failures.failing() == {"a"}
     assert not_up("preempted") == ("preempted", None)
     assert not_up("node_lost") == ("node_lost", None)
     assert not_up("rank_died") == ("launch_failed", "world")
