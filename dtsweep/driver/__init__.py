@@ -16,7 +16,9 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     prepare         a plan laid out on a cluster; pure
     slots           the actors of the slots: started, watched, ended, replaced
     placement       gives waiting sessions to slots: when each begins, and on which nodes
-    scheduler       gives Ray Tune the queue's attempts, fetches results from slots, has them stored
+    running         an attempt under way: its time limit, and its result
+    attempts        attempts handed out to free slots, watched, their results fetched and stored
+    scheduler       Ray Tune's view of them: a search algorithm
     tuner           runs Ray Tune; its `TrialRunner`, an actor, has a slot run each attempt
     on_ray          a run on a Ray, private or not: connects, has `prepare` and `tuner` do the rest
     in_process_run  the run in this very process, without Ray

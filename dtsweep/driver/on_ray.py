@@ -20,12 +20,12 @@ from dtsweep.cluster.ray_nodes import lives_on_ray
 from dtsweep.cluster.run_folders import TRAIN_PREFIX, remove_run_folder, run_folder
 from dtsweep.cluster.shipping import own_modules, pickled_workload
 from dtsweep.cluster.visit import refuse_other_versions
+from dtsweep.driver.attempts import Attempts
 from dtsweep.driver.budget import CUT, BudgetSpentError
 from dtsweep.driver.placement import StayingNodes
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, fewer_sessions, lay_out, prepare, resources_of_worker
 from dtsweep.driver.queue import Queue
-from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.signals import Interrupted, signals_noted
 from dtsweep.driver.supply import Supply
 from dtsweep.driver.tally import RunTally
@@ -153,10 +153,10 @@ def _drive(
     if any(row["interference"] is not None for row in planned.plan.rows):
         queue.knows_interference()
     supply = Supply(planned, queue, recorder, lay_out=partial(lay_out, prepared))
-    scheduler: Scheduler | None = None
+    attempts: Attempts | None = None
     try:
         with _raises_cluster_gone(watch.heartbeat):
-            scheduler = Scheduler(
+            attempts = Attempts(
                 queue,
                 settings,
                 recorder,
@@ -165,37 +165,37 @@ def _drive(
                 account=planned.budget.account,
                 head_answers=watch.heartbeat.answers,
             )
-        with stopped_on_error(scheduler), _raises_cluster_gone(watch.heartbeat):
+        with stopped_on_error(attempts), _raises_cluster_gone(watch.heartbeat):
             with planned.progress:
                 run_tuners(
-                    scheduler,
+                    attempts,
                     watch.signals,
                     watch.cluster_gone,
                     budget=planned.budget,
                     storage=settings[0].storage,
                 )
-            recorder.store_logs(scheduler.close(planned.progress.say))
+            recorder.store_logs(attempts.close(planned.progress.say))
     except Interrupted as interrupted:
         recorder.tally.signal_number = interrupted.signal_number
-        cancelled = _unstored(scheduler, status="cancelled", reason=INTERRUPTED)
+        cancelled = _unstored(attempts, status="cancelled", reason=INTERRUPTED)
         recorder.store_unmeasured(cancelled)
     except BudgetSpentError:
         reason = CUT.format(planned.budget.what_is_over())
-        cut = _unstored(scheduler, status="budget", reason=reason)
+        cut = _unstored(attempts, status="budget", reason=reason)
         supply.note_cut([unmeasured.trial for unmeasured in cut])
         recorder.store_unmeasured(cut)
     except StorageError as error:
         recorder.tally.storage_error = str(error)
     except ClusterGoneError:
         recorder.tally.cluster_error = watch.stopped
-        lost = _unstored(scheduler, status="node_lost", reason="the cluster has stopped")
+        lost = _unstored(attempts, status="node_lost", reason="the cluster has stopped")
         recorder.store_unmeasured(lost)
     return recorder.tally
 
 
-def _unstored(scheduler: Scheduler | None, *, status: str, reason: str) -> list[Unmeasured]:
-    """The attempts without a row, which ended with the run; none without a scheduler."""
-    if scheduler is None:
+def _unstored(attempts: Attempts | None, *, status: str, reason: str) -> list[Unmeasured]:
+    """The attempts without a row, which ended with the run; none where they were never begun."""
+    if attempts is None:
         return []
     return [
         Unmeasured(
@@ -204,9 +204,9 @@ def _unstored(scheduler: Scheduler | None, *, status: str, reason: str) -> list[
             started_at=running.started_at,
             status=status,
             reason=reason,
-            columns=scheduler.columns_of_cut(running),
+            columns=attempts.columns_of_cut(running),
         )
-        for running in scheduler.unstored
+        for running in attempts.unstored
     ]
 
 

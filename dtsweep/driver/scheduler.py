@@ -1,165 +1,36 @@
-"""Gives Ray Tune the queue's attempts, fetches their results from slots, and has them stored.
+"""Ray Tune's view of a run: a *search algorithm*, which suggests the next attempt.
 
-In Tune's words this is a *search algorithm*: Tune asks it for the next trial and tells it how one
-ended. (Tune's own *schedulers* stop trials early, which `dtsweep.measure.stopping` does here.)
+Tune asks it for the next trial and tells it how one ended. (Tune's own *schedulers* stop trials
+early, which `dtsweep.measure.stopping` does here.)
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Callable
 from typing import Any
 
-import ray
 from ray.tune.search import Searcher
 
-from dtsweep.cluster.node_account import NodeAccount
-from dtsweep.driver.placement import Placement, StayingNodes
-from dtsweep.driver.queue import Queue
-from dtsweep.driver.recorder import Recorder
-from dtsweep.driver.slots import close_slots, start_slot, stop_slots
-from dtsweep.driver.supply import Supply
-from dtsweep.driver.unmeasured import Unmeasured
-from dtsweep.errors import StorageError, SweepError, error_line
-from dtsweep.metrics.attempt_result import AttemptResult
-from dtsweep.metrics.charge import NO_CHARGE
-from dtsweep.metrics.own_loops import NO_STEP, TOO_SHORT
-from dtsweep.metrics.rows import memory_facts
-from dtsweep.plan.trial import Trial
-from dtsweep.session.deadlines import attempt_bound_s
-from dtsweep.session.session_settings import Settings
-from dtsweep.sweep.task import Task
+from dtsweep.driver.attempts import Attempts
 
 TRIALS_PER_TUNER = 500
 """A Tuner slows down and grows with its trials; a fresh one over the same sessions does not."""
 
-COLLECT_S = 60.0
-"""Time limit for a slot to hand over a result that it has."""
-
-ALONE_WITHIN_S = 60.0
-"""Time limit for what runs to end, where a canary is to be measured alone."""
-
-MOST_COUNTED_S = 5.0
-"""Of the time between two looks at the slots at most so much is the driver's own."""
-
-NOT_BEGUN = "Ray Tune's process ended before it had begun the trial"
-
-RUNNER_ANSWERS_S = 60.0
-"""Once its slot was killed, Tune's process of a trial has this long to notice."""
-
-
-@dataclass(kw_only=True)
-class Running:
-    """An attempt under way."""
-
-    trial: Trial
-    task: Task
-    slot: int
-    began: float
-    """By the monotonic clock, in seconds."""
-
-    started_at: datetime
-    is_alone: bool = False
-    """True if nothing may run next to it."""
-
-    concurrent_trials: int = 0
-    """Most other attempts that ran at the same time."""
-
-    stuck: str | None = None
-    """Reason for which its slot was killed."""
-
-    watched_s: float = 0.0
-    """Time since it was handed out, in the driver's own time."""
-
-    killed_at_s: float = 0.0
-    """Value of `watched_s` when its slot, or later the process waiting for it, was killed."""
-
 
 class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
-    """Ray Tune's search algorithm: what it suggests is the next attempt of a slot that is free."""
+    """What it suggests is the next attempt of a slot that is free."""
 
-    def __init__(  # noqa: PLR0913
-        self,
-        queue: Queue,
-        settings: Sequence[Settings],
-        recorder: Recorder,
-        *,
-        supply: Supply | None = None,
-        nodes: StayingNodes | None = None,
-        account: NodeAccount | None = None,
-        head_answers: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """Start the slots.
-
-        Args:
-            queue: says what comes next; it has as many slots.
-            settings: of the sessions of each slot.
-            recorder: stores each attempt that ended.
-            supply: fills the queue again; None where it has all trials.
-            nodes: of the cluster; None where a single session uses all of them.
-            account: of the nodes; None counts none.
-            head_answers: whether the cluster's head does, asked when an attempt has ended.
-        """
+    def __init__(self, attempts: Attempts) -> None:
+        """Suggest attempts of a run."""
         super().__init__()
-        self._queue = queue
-        self._recorder = recorder
-        self._supply = supply
-        self._account = account
-        self._head_answers = head_answers
-        self._slots = [
-            start_slot(index, slot_settings) for index, slot_settings in enumerate(settings)
-        ]
-        self._placement = Placement(queue, self._slots, recorder, nodes)
+        self._attempts = attempts
         self._handed_out = 0
-        self._watched_at: float | None = None
-        """Time of the last look at the slots, by the monotonic clock."""
-        self._alone_since: float | None = None
-        """Time from which on a canary waits until nothing else runs, by the monotonic clock."""
-        self.running: dict[str, Running] = {}
-        self.failure: BaseException | None = None
         self.while_waiting: Callable[[], None] = lambda: None
         """Called where Tune is to wait although nothing runs: it then calls no callback."""
-        self._unfetched: list[Running] = []
-        self._placement.begin_sessions()
-        for slot in self._slots:
-            if queue.has_work(slot.index):
-                # While Tune starts.
-                slot.actor.prepare.remote(*queue.first_of(slot.index), slot.places)
 
     def __getstate__(self) -> dict[str, Any]:
         """Be pickled empty: a Tuner writes a copy of its settings that nobody reads."""
         return {}
-
-    @property
-    def slots(self) -> int:
-        """Attempts that may run side by side."""
-        return len(self._slots)
-
-    def has_more(self) -> bool:
-        """True if something is to be handed out, now or later.
-
-        Where nothing is left and nothing runs, the next batch is asked for.
-        """
-        is_time_up = self._supply is not None and self._supply.is_time_up
-        if not self._queue.is_empty and not is_time_up:
-            return True
-        if self.running or self._supply is None:
-            return False
-        return self._supply.refill()
-
-    @property
-    def unstored(self) -> list[Running]:
-        """Attempts without a row: running ones, and ended ones whose result was not fetched."""
-        return [*self._unfetched, *self.running.values()]
-
-    def columns_of_cut(self, cut: Running) -> dict[str, Any]:
-        """Columns of the row of an attempt that ends with the run: its time, and its cost."""
-        if self._account is None:
-            return {}
-        return self._account.cut(cut.slot)
 
     def next_tuner(self) -> None:
         """Count trials again: the last Tuner has ended."""
@@ -167,270 +38,26 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Give Tune the next task: None to wait, FINISHED only when nothing runs any more."""
-        if not self._hands_out():
-            if self.running and self.failure is None:
-                # The last attempts of the others may be long.
-                self._placement.free_nodes()
-            return None if self.running else Searcher.FINISHED
-        index = self._next_slot()
-        if index is None:
-            if not self.running:
-                self.while_waiting()
-            return None
-        now = time.monotonic()
-        is_alone = self._queue.wants_alone(index)
-        trial, task = self._queue.next(index, now=now)
-        self.running[trial_id] = Running(
-            trial=trial,
-            task=task,
-            slot=index,
-            began=now,
-            started_at=datetime.now(UTC),
-            is_alone=is_alone,
-        )
-        self._count_concurrent()
-        if self._account is not None:
-            same_nodes = (task.session_group, trial.point.world)
-            self._account.handed_out(index, session=same_nodes)
-        self._recorder.began(trial)
-        self._slots[index].attempt_began = now
-        self._handed_out += 1
-        return {
-            "task": task,
-            "slot": self._slots[index].name,
-            "places": self._slots[index].places,
-            "namespace": ray.get_runtime_context().namespace,
-        }
-
-    def _hands_out(self) -> bool:
-        """True if this Tuner may get another attempt now."""
-        if self.failure is not None or self._handed_out >= TRIALS_PER_TUNER:
-            return False
-        try:
-            return self.has_more()
-        except Exception as failure:  # noqa: BLE001  # as in on_trial_complete
-            self.failure = failure
-            return False
-
-    def _next_slot(self) -> int | None:
-        """The first free slot that may begin an attempt now."""
-        if any(attempt.is_alone for attempt in self.running.values()):
-            return None
-        self._placement.begin_sessions()
-        ready = [
-            slot.index
-            for slot in self._slots
-            if not slot.is_busy and slot.has_nodes and self._queue.has_work(slot.index)
-        ]
-        for index in ready:
-            if self._queue.wants_alone(index):
-                return self._when_alone(index)
-        return ready[0] if ready else None
-
-    def _when_alone(self, index: int) -> int | None:
-        """The slot of a canary that is to be measured alone, once nothing else runs.
-
-        The others wait for it, and it waits for those that run, unless that takes long: an attempt
-        may wait for nodes.
-        """
-        now = time.monotonic()
-        if not self.running:
-            self._alone_since = None
-            return index
-        self._alone_since = self._alone_since or now
-        if now - self._alone_since > ALONE_WITHIN_S:
-            self._alone_since = None
-            self._queue.not_alone(index)
-        return None
-
-    def _count_concurrent(self) -> None:
-        """Note of each running attempt how many others run, if that is the most so far."""
-        others = len(self.running) - 1
-        for attempt in self.running.values():
-            attempt.concurrent_trials = max(attempt.concurrent_trials, others)
+        attempts = self._attempts
+        if self._handed_out >= TRIALS_PER_TUNER or not attempts.goes_on():
+            # The last attempts of other slots may be long.
+            attempts.free_nodes()
+            return None if attempts.running else Searcher.FINISHED
+        task = attempts.begin_next(trial_id)
+        if task is not None:
+            self._handed_out += 1
+        elif not attempts.running:
+            self.while_waiting()
+        return task
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Take an attempt's result, store it, and queue another attempt where that may help."""
-        ended = self.running.pop(trial_id)
-        try:
-            self._complete(ended, result or {})
-        except Exception as failure:  # noqa: BLE001  # Tune would wrap it; the driver raises it as it is
-            # The first says what is wrong, and with a full disk where its trial was kept.
-            self.failure = self.failure or failure
-            if not isinstance(failure, StorageError):
-                self._unfetched.append(ended)
-
-    def _complete(self, ended: Running, reply: Mapping[str, Any]) -> None:
-        slot = self._slots[ended.slot]
-        result = self._collect(ended, reply)
-        if result.failure_counts is not None:
-            slot.failure_counts = result.failure_counts
-        if result.slot_is_spent:
-            slot = self._slots[ended.slot] = slot.replaced()
-        slot.attempt_began = None
-        slot.is_up = not result.session_has_ended
-        if result.refusal is not None:
-            raise SweepError(result.refusal)
-        if not self._head_answers():
-            result = without_head(result)
-        wall_s = time.monotonic() - ended.began
-        result = replace(result, concurrent_trials=ended.concurrent_trials)
-        charge = NO_CHARGE
-        if self._account is not None:
-            is_trial = not ended.trial.is_canary
-            charge = self._account.ended(ended.slot, result, wall_s=wall_s, is_trial=is_trial)
-        status = self._recorder.store(
-            ended.trial,
-            ended.task,
-            result,
-            started_at=ended.started_at,
-            wall_s=wall_s,
-            charge=charge,
-        )
-        if ended.trial.is_canary and self._is_hopeless(result):
-            raise SweepError(
-                f"{result.reason}; other points are likely to end the same way, and were not run"
-            )
-        facts = memory_facts(result.results)
-        self._recorder.store_pruned(self._queue.prune(ended.trial, status, facts))
-        given_up = self._queue.give_up(ended.slot, ended.task, hopeless_for=result.hopeless_for)
-        self._queue.ended(
-            ended.slot,
-            ended.trial,
-            ended.task,
-            status,
-            session_has_ended=result.session_has_ended,
-            session_workers=result.session_workers,
-        )
-        if status == "ok":
-            self._note_ok(ended, result)
-        # Their session would not come up, as that of this attempt did not.
-        self._recorder.store_unmeasured(
-            [
-                Unmeasured(
-                    trial=trial,
-                    task=task,
-                    status=result.status,
-                    reason=result.reason,
-                    flags=result.flags,
-                )
-                for trial, task in given_up
-            ]
-        )
-
-    def _is_hopeless(self, result: AttemptResult) -> bool:
-        """True if a training loop has too few steps or none, and nothing was measured yet."""
-        if self._recorder.tally.statuses["ok"] or result.status != "user_error":
-            return False
-        return any(part in (result.reason or "") for part in (TOO_SHORT, NO_STEP))
-
-    def _note_ok(self, ended: Running, result: AttemptResult) -> None:
-        if not ended.trial.is_canary or result.session_has_ended:
-            return
-        # A session that only starts, or waits for nodes, disturbs a canary differently.
-        if any(self._slots[other.slot].is_up for other in self.running.values()):
-            self._queue.ran_with_others(ended.slot, ended.trial, ended.task)
-
-    def _collect(self, ended: Running, reply: Mapping[str, Any]) -> AttemptResult:
-        """Fetch an attempt's result; make one where the slot's process has ended or hangs.
-
-        Args:
-            ended: the attempt.
-            reply: of Tune's process; empty where it could not be kept alive, which is not a fault
-                of the slot's.
-        """
-        reason = ended.stuck or "the session's process was killed"
-        if ended.stuck is None and not reply.get("slot_died"):
-            collected = self._slots[ended.slot].actor.collect.remote(ended.task.attempt_id)
-            try:
-                result: AttemptResult | None = ray.get(collected, timeout=COLLECT_S)
-            except ray.exceptions.GetTimeoutError:
-                reason = f"the session's process did not hand over its result in {COLLECT_S:g} s"
-            except ray.exceptions.RayActorError:
-                pass
-            except ray.exceptions.RayTaskError as error:
-                reason = f"the session's process failed: {error_line(error.cause or error)}"
-            else:
-                # The slot may go on with other attempts where it has never heard of this one.
-                return result or AttemptResult(status="collateral", reason=NOT_BEGUN)
-        return AttemptResult(
-            status="collateral", reason=reason, slot_is_spent=True, session_has_ended=True
-        )
-
-    def watch(self, now: float, runners: Mapping[str, Any]) -> None:
-        """Kill the slots that are stuck, so that anyone who waits for them goes on.
-
-        Args:
-            now: by the monotonic clock.
-            runners: Tune's actors that wait for attempts, by Tune's name of the trial.
-        """
-        # A driver that was stopped by Ctrl-Z or a debugger has not yet read messages of slots.
-        passed_s = min(now - (self._watched_at or now), MOST_COUNTED_S)
-        self._watched_at = now
-        silent = {
-            slot.index: why for slot in self._slots if (why := slot.silence(passed_s)) is not None
-        }
-        for slot in self._slots:
-            self._recorder.say(slot.lines)
-            slot.lines = []
-        for trial_id, running in self.running.items():
-            slot = self._slots[running.slot]
-            running.watched_s += passed_s
-            if running.stuck is None:
-                running.stuck = silent.get(slot.index) or overdue(running, slot.settings)
-                if running.stuck is not None:
-                    running.killed_at_s = running.watched_s
-                    ray.kill(slot.actor)
-            elif (
-                running.watched_s - running.killed_at_s >= RUNNER_ANSWERS_S and trial_id in runners
-            ):
-                # It does not answer either; Tune asks another one.
-                running.killed_at_s = running.watched_s
-                ray.kill(runners[trial_id])
-        for index in silent.keys() - {running.slot for running in self.running.values()}:
-            self._slots[index] = self._slots[index].replaced()
+        """Have the attempt's result fetched and stored."""
+        self._attempts.end(trial_id, result or {})
 
     def save(self, checkpoint_path: str) -> None:
         """Keep nothing: the Parquet rows say what is done."""
 
     def restore(self, checkpoint_path: str) -> None:
         """Restore nothing, since nothing was kept."""
-
-    def close(self, say: Callable[[str], None]) -> dict[str, str]:
-        """End all sessions in order; return the logs that became known.
-
-        `say` is called with what went wrong.
-        """
-        return close_slots(self._slots, say)
-
-    def stop(self) -> None:
-        """End all sessions although trials run, and store their logs."""
-        logs = stop_slots(self._slots, lambda line: self._recorder.say([line]))
-        # Where the results can't be written to, the run has said so.
-        with suppress(StorageError):
-            self._recorder.store_logs(logs)
-
-
-def without_head(result: AttemptResult) -> AttemptResult:
-    """Result of an attempt that ended while the cluster's head did not answer.
-
-    A measurement does not count then: what Ray does in parallel has slowed it down.
-    """
-    if result.status != "ok":
-        return result
-    return replace(
-        result, status="node_lost", reason="the cluster's head did not answer when it ended"
-    )
-
-
-def overdue(running: Running, settings: Settings) -> str | None:
-    """Say that an attempt takes longer than all deadlines of its session together, or None."""
-    bound_s = attempt_bound_s(running.task, node_timeout_s=settings.node_timeout_s)
-    if running.watched_s < bound_s:
-        return None
-    return (
-        f"the session was not done with the attempt after {bound_s:.0f} s, all its deadlines "
-        "together"
-    )

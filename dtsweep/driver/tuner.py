@@ -1,4 +1,4 @@
-"""Runs Ray Tune over the scheduler: one attempt is one Tune trial, at most 500 to a Tuner."""
+"""Runs Ray Tune over the attempts: one attempt is one Tune trial, at most 500 to a Tuner."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ray import tune
 from ray.air._internal import usage
 
 from dtsweep.cluster.heartbeat import ClusterGoneError
+from dtsweep.driver.attempts import Attempts
 from dtsweep.driver.budget import Budget, BudgetSpentError
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.signals import Interrupted
@@ -79,14 +80,14 @@ class EachStep(tune.Callback):  # type: ignore[misc]  # as above
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        attempts: Attempts,
         signals: list[int],
         cluster_gone: threading.Event,
         *,
         budget: Budget,
     ) -> None:
         """Take what is looked at; arguments as in `run_tuners`."""
-        self._scheduler = scheduler
+        self._attempts = attempts
         self._signals = signals
         self._cluster_gone = cluster_gone
         self._budget = budget
@@ -108,21 +109,21 @@ class EachStep(tune.Callback):  # type: ignore[misc]  # as above
             raise ClusterGoneError
         if self._signals:
             # First the slots: Tune waits for its trials to end, and they wait for the slots.
-            self._scheduler.stop()
+            self._attempts.stop()
             raise Interrupted(self._signals[0])
         if self._budget.account is not None:
             self._budget.account.refresh()
-        if self._budget.has_limit and self._scheduler.running and self._budget.is_over():
-            self._scheduler.stop()
+        if self._budget.has_limit and self._attempts.running and self._budget.is_over():
+            self._attempts.stop()
             raise BudgetSpentError
         runners = {trial.trial_id: trial.temporary_state.ray_actor for trial in trials}
-        self._scheduler.watch(
+        self._attempts.watch(
             time.monotonic(), {name: runner for name, runner in runners.items() if runner}
         )
 
 
 def run_tuners(
-    scheduler: Scheduler,
+    attempts: Attempts,
     signals: list[int],
     cluster_gone: threading.Event,
     *,
@@ -132,7 +133,7 @@ def run_tuners(
     """Run Tuner after Tuner until nothing is left.
 
     Args:
-        scheduler: hands out the trials.
+        attempts: of the run.
         signals: signals that came; the first ends the run.
         cluster_gone: set once the cluster has stopped.
         budget: limits of the run.
@@ -144,16 +145,17 @@ def run_tuners(
         BudgetSpentError: the budget was spent while trials ran; likewise.
         StorageError: rows could not be stored.
     """
-    os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, scheduler.slots))}
+    os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, attempts.slots))}
     address = ray.util.get_node_ip_address()
     own_node_id = ray.get_runtime_context().get_node_id()
     # On this very node: several nodes may share an address.
     place = tune.PlacementGroupFactory(
         [{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": own_node_id}]
     )
-    each_step = EachStep(scheduler, signals, cluster_gone, budget=budget)
+    scheduler = Scheduler(attempts)
+    each_step = EachStep(attempts, signals, cluster_gone, budget=budget)
     scheduler.while_waiting = partial(each_step.on_step_begin, 0, [])
-    while scheduler.has_more():
+    while attempts.has_more():
         scheduler.next_tuner()
         tuner = tune.Tuner(
             tune.with_resources(TrialRunner, place),
@@ -169,12 +171,12 @@ def run_tuners(
         )
         with _without_imports_of_trackers():
             tuner.fit()
-        if scheduler.failure is not None:
-            raise scheduler.failure
-        if scheduler.running and not signals:
+        if attempts.failure is not None:
+            raise attempts.failure
+        if attempts.running and not signals:
             # A slot that is busy for ever would be waited for without end.
             raise RuntimeError(
-                f"Ray Tune ended with {len(scheduler.running)} trials under way; run it again"
+                f"Ray Tune ended with {len(attempts.running)} trials under way; run it again"
             )
     if signals:
         raise Interrupted(signals[0])
@@ -196,7 +198,7 @@ def _without_imports_of_trackers() -> Iterator[None]:
 
 
 @contextmanager
-def stopped_on_error(scheduler: Scheduler) -> Iterator[None]:
+def stopped_on_error(attempts: Attempts) -> Iterator[None]:
     """End the sessions of a run that ends by an error or a signal, wherever it came.
 
     Not where the cluster is gone: what is then asked of Ray may never come back.
@@ -206,5 +208,5 @@ def stopped_on_error(scheduler: Scheduler) -> Iterator[None]:
     except ClusterGoneError:
         raise
     except BaseException:
-        scheduler.stop()
+        attempts.stop()
         raise

@@ -16,12 +16,14 @@ import pytest
 
 from dtsweep import Measure, Resources, StorageError, Sweep
 from dtsweep.cluster.heartbeat import ClusterGoneError
+from dtsweep.driver.attempts import Attempts
 from dtsweep.driver.budget import Budget
 from dtsweep.driver.placement import Placement, StayingNodes
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
-from dtsweep.driver.scheduler import Running, Scheduler, overdue, without_head
+from dtsweep.driver.running import Running, overdue, without_head
+from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.signals import STOPPING, Interrupted, signals_noted
 from dtsweep.driver.slots import SlotActor
 from dtsweep.driver.tuner import EachStep, stopped_on_error
@@ -75,12 +77,13 @@ def test_an_attempt_is_overdue_once_all_deadlines_of_its_session_have_passed(
 def test_an_attempt_whose_result_could_not_be_fetched_is_known_as_not_stored(
     tmp_path: Path,
 ) -> None:
-    scheduler = Scheduler(queue_of([1]), [], recorder_in(tmp_path))
-    scheduler.running["tune's name"] = attempt = under_way()
+    attempts = Attempts(queue_of([1]), [], recorder_in(tmp_path))
+    scheduler = Scheduler(attempts)
+    attempts.running["tune's name"] = attempt = under_way()
     # It has no slot that could be asked, as where the cluster is gone.
     scheduler.on_trial_complete("tune's name")
-    assert isinstance(scheduler.failure, IndexError)
-    assert scheduler.unstored == [attempt]
+    assert isinstance(attempts.failure, IndexError)
+    assert attempts.unstored == [attempt]
     # Tune is told to end, not to wait for it.
     assert scheduler.suggest("next") == Scheduler.FINISHED
 
@@ -181,13 +184,13 @@ def test_no_session_is_refused_before_the_head_has_said_which_nodes_there_are(
 
 def test_a_session_ends_while_the_last_attempt_of_another_one_runs(tmp_path: Path) -> None:
     run = Made(tmp_path, Staying({"a": 1, "b": 1}), workers=[1])
-    scheduler = Scheduler(run.queue, [], run.recorder)
-    scheduler._placement = run.placement
+    attempts = Attempts(run.queue, [], run.recorder)
+    attempts._placement = run.placement
     run.placement.begin_sessions()
     run.queue.next(0, now=0.0)
     # Slot 0 is done; an attempt of slot 1 is the last one.
-    scheduler.running["tune's name"] = under_way()
-    assert scheduler.suggest("next") is None
+    attempts.running["tune's name"] = under_way()
+    assert Scheduler(attempts).suggest("next") is None
     assert run.ended == [1, 0]
 
 
@@ -235,20 +238,21 @@ def test_a_run_under_nohup_goes_on_when_its_terminal_ends() -> None:
 def test_once_its_cluster_is_gone_a_tuner_asks_no_slot_for_anything_even_after_a_signal(
     tmp_path: Path,
 ) -> None:
-    scheduler = Scheduler(queue_of([1]), [], recorder_in(tmp_path))
+    attempts = Attempts(queue_of([1]), [], recorder_in(tmp_path))
     gone = threading.Event()
     gone.set()
     with pytest.raises(ClusterGoneError):
-        EachStep(scheduler, [signal.SIGTERM], gone, budget=NO_LIMIT).on_step_begin(0, [])
+        EachStep(attempts, [signal.SIGTERM], gone, budget=NO_LIMIT).on_step_begin(0, [])
     # Nor has it looked at them before.
-    assert scheduler._watched_at is None
+    assert attempts._watched_at is None
 
 
 def test_a_signal_ends_a_run_that_waits_although_nothing_runs(tmp_path: Path) -> None:
     # As if its slots were still ending sessions.
-    scheduler = Scheduler(queue_of([1]), [], recorder_in(tmp_path))
+    attempts = Attempts(queue_of([1]), [], recorder_in(tmp_path))
+    scheduler = Scheduler(attempts)
     signals: list[int] = []
-    each_step = EachStep(scheduler, signals, threading.Event(), budget=NO_LIMIT)
+    each_step = EachStep(attempts, signals, threading.Event(), budget=NO_LIMIT)
     scheduler.while_waiting = partial(each_step.on_step_begin, 0, [])
     assert scheduler.suggest("next") is None
     signals.append(signal.SIGTERM)
@@ -271,7 +275,7 @@ def test_a_signal_ends_a_run_that_waits_although_nothing_runs(tmp_path: Path) ->
 def test_a_run_that_ends_by_an_error_ends_its_sessions_unless_its_cluster_is_gone(
     error: BaseException | None, are_stopped: bool
 ) -> None:
-    sessions = create_autospec(Scheduler, instance=True)
+    sessions = create_autospec(Attempts, instance=True)
     ends = pytest.raises(type(error)) if error else nullcontext()
     with ends, stopped_on_error(sessions):
         if error:

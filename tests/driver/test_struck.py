@@ -16,10 +16,10 @@ from ray.cluster_utils import Cluster
 import dtsweep
 from dtsweep import Measure, Sweep
 from dtsweep.driver import slots
+from dtsweep.driver.attempts import Attempts
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
-from dtsweep.driver.scheduler import Scheduler
 from dtsweep.results.store import Results
 from dtsweep.sweep.file import read_sweep
 from tests.conftest import Command
@@ -102,9 +102,9 @@ def test_a_slot_that_died_idle_costs_no_more_than_logs(address: str, tmp_path: P
     said: list[str] = []
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     try:
-        scheduler = Scheduler(Queue(sweep), [slot_settings(tmp_path)], recorder)
-        ray.kill(scheduler._slots[0].actor)
-        assert scheduler.close(said.append) == {}
+        attempts = Attempts(Queue(sweep), [slot_settings(tmp_path)], recorder)
+        ray.kill(attempts._slots[0].actor)
+        assert attempts.close(said.append) == {}
     finally:
         ray.shutdown()
     (line,) = said

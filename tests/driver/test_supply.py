@@ -16,12 +16,14 @@ from rich.console import Console
 
 from dtsweep import Goal, Measure, Resources, Sweep
 from dtsweep.cluster.node_account import NodeAccount
+from dtsweep.driver.attempts import Attempts
 from dtsweep.driver.in_process_run import run_in_process
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Layout, Queue
 from dtsweep.driver.recorder import Recorder
-from dtsweep.driver.scheduler import Running, Scheduler
+from dtsweep.driver.running import Running
+from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.supply import Supply
 from dtsweep.driver.tally import RunTally
 from dtsweep.metrics.rows import task_row
@@ -283,36 +285,37 @@ def test_a_canary_that_is_left_when_time_is_up_is_no_trial(tmp_path: Path) -> No
 def test_a_scheduler_waits_for_what_runs_and_ends_when_time_is_up(tmp_path: Path) -> None:
     planned = Run(folder=tmp_path).planned(max_hours=1, clock=lambda: 3600.0)
     queue, recorder, supply = supplied(planned)
-    scheduler = Scheduler(queue, [], recorder, supply=supply)
-    scheduler.running["tune's name"] = _handed_out(queue)
+    attempts = Attempts(queue, [], recorder, supply=supply)
+    scheduler = Scheduler(attempts)
+    attempts.running["tune's name"] = _handed_out(queue)
     assert scheduler.suggest("next") is None
     assert recorder.tally.trials_left is None
-    scheduler.running.clear()
+    attempts.running.clear()
     assert scheduler.suggest("next") == Scheduler.FINISHED
-    assert not scheduler.has_more()
+    assert not attempts.has_more()
     assert recorder.tally.trials_left == 1
 
 
 def test_a_scheduler_asks_for_a_round_only_when_nothing_runs(tmp_path: Path) -> None:
     queue, recorder, supply = supplied(Run(folder=tmp_path).planned())
-    scheduler = Scheduler(queue, [], recorder, supply=supply)
+    attempts = Attempts(queue, [], recorder, supply=supply)
     for name in ("one", "other"):
-        scheduler.running[name] = running = _handed_out(queue)
+        attempts.running[name] = running = _handed_out(queue)
         recorder.rows.append(measured(running.trial))
-    assert not scheduler.has_more()
-    scheduler.running.clear()
-    assert scheduler.has_more()
+    assert not attempts.has_more()
+    attempts.running.clear()
+    assert attempts.has_more()
     assert queue.waiting == 1
 
 
 def test_what_fails_between_rounds_ends_the_run_and_is_kept(tmp_path: Path) -> None:
     queue, recorder, supply = supplied(Run(folder=tmp_path).planned())
-    scheduler = Scheduler(queue, [], recorder, supply=supply)
+    attempts = Attempts(queue, [], recorder, supply=supply)
     for _ in range(2):
         _handed_out(queue)
     recorder.rows.append({})  # a row that no policy can read
-    assert scheduler.suggest("next") == Scheduler.FINISHED
-    assert isinstance(scheduler.failure, KeyError)
+    assert Scheduler(attempts).suggest("next") == Scheduler.FINISHED
+    assert isinstance(attempts.failure, KeyError)
 
 
 def measured(trial: Trial) -> dict[str, Any]:
