@@ -3,6 +3,7 @@
 The driver's process; imports Ray and Ray Tune, except `run` and what it imports. In reading order:
 
     progress        progress of a run
+    slot_queue      trials of a slot's session with its canaries; those measured alone
     queue           which attempt comes next, and what follows from how one ended; no Ray, no clock
     tally           how the trials of a run ended, and its exit code
     unmeasured      attempts and points without a measurement, and what their rows say

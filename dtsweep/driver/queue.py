@@ -12,15 +12,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from dtsweep.driver.slot_queue import MeasuredAlone, SlotQueue, largest_world, taken_out
 from dtsweep.plan.pruning import MeasuredPeaks, Peak, all_else
-from dtsweep.plan.trial import Trial, choose_canaries, fits_session, has_canaries
-from dtsweep.results.statuses import ATTEMPTS, is_retried
+from dtsweep.plan.trial import Trial, choose_canaries, fits_session
+from dtsweep.results.statuses import is_retried
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of
-
-CANARY_EVERY_S = 600.0
-"""In a session that goes on for longer, the canary is measured in between as well."""
 
 PROFILE_TRIES = 3
 """Trials of a world that are profiled until one succeeds.
@@ -29,9 +27,6 @@ The limit holds because the profiler itself may fail.
 """
 
 NO_FACTS: Mapping[str, Any] = MappingProxyType({})
-
-OF_CLUSTER = "cluster"
-"""Stands for all canaries where one of them is measured alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,29 +42,6 @@ class Layout:
     canaries: Mapping[World, Trial] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     """Of every row of the batch."""
-
-
-@dataclass(kw_only=True)
-class SlotQueue:
-    """The trials of the session that a slot works off, the largest world first."""
-
-    group: deque[tuple[Trial, int]] = field(default_factory=deque)
-    """Each with the number of its attempt."""
-
-    canary: Trial | None = None
-    """Trial that is measured at both ends of the session."""
-
-    canary_at: float = 0.0
-    """Time at which it was last handed out, by the monotonic clock."""
-
-    live: tuple[int, World] | None = None
-    """Repeat and largest world of the session that is up; None before a session is up."""
-
-    wants_alone: bool = False
-    """True if the canary at the head is to be measured while nothing else runs."""
-
-    alone_attempt: str | None = None
-    """Attempt that is measured so."""
 
 
 class Queue:
@@ -103,9 +75,7 @@ class Queue:
         self._slots = [SlotQueue() for _ in range(slots)]
         self._profiles = Counter[World]()
         self._peaks = MeasuredPeaks(peaks)
-        self._alone: set[str] = set()
-        """Canaries that were measured alone, or are to be: of a point, or of the cluster."""
-        self._failed_alone = Counter[str]()
+        self._alone = MeasuredAlone(sweep)
 
     def extend(
         self,
@@ -149,11 +119,11 @@ class Queue:
 
     def waiting_worlds(self) -> list[World]:
         """Largest worlds of the sessions that no slot has begun, in their order."""
-        return [_largest(group) for group in self._waiting]
+        return [largest_world(group) for group in self._waiting]
 
     def world_of(self, slot: int) -> World:
         """Largest world of what is left of a slot's session."""
-        return _largest(self._slots[slot].group)
+        return self._slots[slot].largest
 
     def begin(self, slot: int, index: int = 0) -> None:
         """Give a waiting session to a slot that has none.
@@ -166,8 +136,8 @@ class Queue:
         queue.group = self._waiting.pop(index)
         queue.wants_alone = False
         if not self._goes_on(queue):
-            queue.live = (queue.group[0][0].repeat, _largest(queue.group))
-            self._watch(queue)
+            queue.live = (queue.group[0][0].repeat, queue.largest)
+            queue.watch(self._sweep, self._canaries)
 
     def _goes_on(self, queue: SlotQueue) -> bool:
         """True if the live session also measures this batch of a search: it has its canaries."""
@@ -197,8 +167,7 @@ class Queue:
 
     def wants_alone(self, slot: int) -> bool:
         """True if a slot's next attempt is to be measured while nothing else runs."""
-        queue = self._slots[slot]
-        return queue.wants_alone and bool(queue.group) and queue.group[0][0].is_canary
+        return self._slots[slot].has_canary_alone
 
     def next(self, slot: int, *, now: float) -> tuple[Trial, Task]:
         """Take a slot's next trial, which it has, and make the task of the attempt.
@@ -212,19 +181,11 @@ class Queue:
         if not self.has_work(slot):
             self.begin(slot)
         queue = self._slots[slot]
-        is_alone = self.wants_alone(slot)
-        if (
-            queue.canary
-            and now - queue.canary_at > CANARY_EVERY_S
-            and not queue.group[0][0].is_canary
-        ):
-            queue.group.appendleft((queue.canary, 1))
-        trial, attempt = queue.group.popleft()
+        is_alone = queue.has_canary_alone
+        trial, attempt = queue.take(now=now)
         task = self._task_of(trial, attempt)
-        queue.wants_alone = False
         queue.alone_attempt = task.attempt_id if is_alone else None
         if trial.is_canary:
-            queue.canary_at = now
             return trial, task
         return trial, replace(task, is_profiled=self._wants_profile(trial.point))
 
@@ -252,18 +213,9 @@ class Queue:
         if task.is_profiled:
             self._profiles[trial.point.world] += PROFILE_TRIES if status == "ok" else 1
         if not trial.is_canary and is_retried(status, attempt=task.attempt):
-            # Behind the others of worlds as large: smaller ones can follow in its session, larger
-            # ones can't.
-            as_large = [
-                not t.is_canary and t.point.workers >= trial.point.workers for t, _ in queue.group
-            ]
-            place = sum(as_large)
-            if status == "reused_process":
-                # The first one in the new processes.
-                place = 0
-            queue.group.insert(place, (trial, task.attempt + 1))
+            queue.add_again(trial, attempt=task.attempt + 1, is_first=status == "reused_process")
         if queue.alone_attempt == task.attempt_id and status != "ok":
-            self._alone_failed(task)
+            self._alone.failed(task)
         if trial.is_canary and status == "oom_device":
             self._watch_smaller(queue, trial.point)
         # A session that was started in between may be too small for the canary of the one before.
@@ -273,37 +225,19 @@ class Queue:
         if session_has_ended:
             queue.live = None
         if session_has_ended or is_small:
-            self._watch_the_next(queue)
+            queue.watch_the_next(self._sweep, self._canaries)
 
     def knows_interference(self) -> None:
         """Note that the results have the interference of the cluster already."""
-        self._alone.add(OF_CLUSTER)
+        self._alone.note_cluster()
 
     def ran_with_others(self, slot: int, canary: Trial, task: Task) -> None:
         """Have a canary that ran next to other trials measured again alone, if none was.
 
         It is called after `ended`, where the session goes on.
         """
-        key = self._alone_key(task)
-        if key in self._alone:
-            return
-        self._alone.add(key)
-        queue = self._slots[slot]
-        queue.group.appendleft((canary, 1))
-        queue.wants_alone = True
-
-    def _alone_failed(self, canary: Task) -> None:
-        """Have a later canary measured alone in the place of one that could not be."""
-        key = self._alone_key(canary)
-        self._failed_alone[key] += 1
-        if self._failed_alone[key] < ATTEMPTS:
-            self._alone.discard(key)
-
-    def _alone_key(self, canary: Task) -> str:
-        """Key of a canary that is measured alone."""
-        if self._sweep.resources.share_nodes:
-            return canary.point_id
-        return OF_CLUSTER
+        if self._alone.is_wanted(task):
+            self._slots[slot].measure_alone(canary)
 
     def give_up(
         self, slot: int, task: Task, *, hopeless_for: str | None
@@ -333,10 +267,8 @@ class Queue:
 
     def not_alone(self, slot: int) -> None:
         """Drop the canary that a slot was to measure alone; a later one is asked for again."""
-        queue = self._slots[slot]
-        canary, attempt = queue.group.popleft()
-        queue.wants_alone = False
-        self._alone_failed(self._task_of(canary, attempt))
+        canary, attempt = self._slots[slot].take_canary_alone()
+        self._alone.failed(self._task_of(canary, attempt))
 
     def prune(
         self, trial: Trial, status: str, facts: Mapping[str, Any] = NO_FACTS
@@ -372,14 +304,7 @@ class Queue:
         self, groups: Iterable[deque[tuple[Trial, int]]], is_out: Callable[[Trial], bool]
     ) -> list[tuple[Trial, int]]:
         """Take trials out of sessions, and sessions that wait of which nothing is left."""
-        taken: list[tuple[Trial, int]] = []
-        for group in groups:
-            for _ in range(len(group)):
-                trial, attempt = group.popleft()
-                if is_out(trial):
-                    taken.append((trial, attempt))
-                else:
-                    group.append((trial, attempt))
+        taken = [trial for group in groups for trial in taken_out(group, is_out)]
         self._waiting = [group for group in self._waiting if group]
         return taken
 
@@ -400,53 +325,20 @@ class Queue:
             if not trial.is_canary
         ]
 
-    def _watch(self, queue: SlotQueue) -> None:
-        """Put the canary of the first trial, whose world is the largest, at both ends."""
-        first = queue.group[0][0]
-        canary = None
-        if has_canaries(self._sweep, [trial for trial, _ in queue.group]):
-            canary = self._canaries.get(first.point.world)
-        queue.canary = canary and replace(canary, repeat=first.repeat)
-        if queue.canary is not None:
-            queue.group.appendleft((queue.canary, 1))
-            queue.group.append((queue.canary, 1))
-
-    def _watch_the_next(self, queue: SlotQueue) -> None:
-        """Have the session that follows one that ended too early watched by what fits into it."""
-        waiting = [(trial, attempt) for trial, attempt in queue.group if not trial.is_canary]
-        if not waiting:
-            # Another session would say nothing about the one that the canary was to watch.
-            queue.group.clear()
-        elif queue.canary is not None and waiting[0][0].point.world != queue.canary.point.world:
-            queue.group = deque(waiting)
-            self._watch(queue)
-
     def _watch_smaller(self, queue: SlotQueue, full: Point) -> None:
         """Use a smaller micro-batch for canaries, in this session and later ones.
 
         A session's canary has run out of memory.
         """
-        waiting = [(trial, attempt) for trial, attempt in queue.group if not trial.is_canary]
-        same_world = (trial for trial, _ in waiting if trial.point.world == full.world)
+        same_world = (trial for trial, _ in queue.trials if trial.point.world == full.world)
         smaller = choose_canaries(
             [trial for trial in same_world if trial.point.micro_batch < full.micro_batch]
         )
-        other_canaries = {
-            world: canary for world, canary in self._canaries.items() if world != full.world
-        }
-        self._canaries = {**other_canaries, **smaller}
-        queue.group = deque(waiting)
-        queue.canary = None
-        if waiting:
-            self._watch(queue)
+        others = {world: one for world, one in self._canaries.items() if world != full.world}
+        self._canaries = {**others, **smaller}
+        queue.watch_again(self._sweep, self._canaries)
 
     def _wants_profile(self, point: Point) -> bool:
         if not self._is_profiled or not point.mode.can_restart:
             return False
         return self._profiles[point.world] < PROFILE_TRIES
-
-
-def _largest(group: Iterable[tuple[Trial, int]]) -> World:
-    """The world with most workers."""
-    worlds = [trial.point.world for trial, _ in group]
-    return max(worlds, key=lambda world: world.workers)

@@ -20,8 +20,8 @@ from dtsweep.session.node_choice import (
     nodes_now,
 )
 from dtsweep.session.nodes import NODE_ANSWERS_S
-from dtsweep.session.session import SessionError
 from dtsweep.session.session_settings import Settings
+from dtsweep.session.start_errors import SessionError
 from dtsweep.sweep.point import World
 from dtsweep.text import count_of
 

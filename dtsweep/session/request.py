@@ -23,8 +23,8 @@ from ray.util.placement_group import (
 from dtsweep.session.node_choice import NODE_ID, SessionNodes
 from dtsweep.session.node_watch import NodeWatch
 from dtsweep.session.orphans import remove_orphans
-from dtsweep.session.session import SessionError
 from dtsweep.session.session_settings import Settings
+from dtsweep.session.start_errors import SessionError
 from dtsweep.sweep.point import World
 
 LOOK_EVERY_S = 1.0

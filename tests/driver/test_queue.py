@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dtsweep import Measure, Resources, Search, Sweep
-from dtsweep.driver.queue import CANARY_EVERY_S, Queue
+from dtsweep.driver.queue import Queue
+from dtsweep.driver.slot_queue import CANARY_EVERY_S
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.pruning import Peak
 from dtsweep.plan.trial import Trial, choose_canaries, groups_of

@@ -1,0 +1,175 @@
+"""The trials of a slot's session, with its canaries; and which canaries are measured alone."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from dtsweep.plan.trial import Trial, has_canaries
+from dtsweep.results.statuses import ATTEMPTS
+from dtsweep.sweep.point import World
+from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.task import Task
+
+CANARY_EVERY_S = 600.0
+"""In a session that goes on for longer, the canary is measured in between as well."""
+
+OF_CLUSTER = "cluster"
+"""Stands for all canaries where one of them is measured alone."""
+
+
+@dataclass(kw_only=True)
+class SlotQueue:
+    """The trials of the session that a slot works off, the largest world first."""
+
+    group: deque[tuple[Trial, int]] = field(default_factory=deque)
+    """Each with the number of its attempt."""
+
+    canary: Trial | None = None
+    """Trial that is measured at both ends of the session."""
+
+    canary_at: float = 0.0
+    """Time at which it was last handed out, by the monotonic clock."""
+
+    live: tuple[int, World] | None = None
+    """Repeat and largest world of the session that is up; None before a session is up."""
+
+    wants_alone: bool = False
+    """True if the canary at the head is to be measured while nothing else runs."""
+
+    alone_attempt: str | None = None
+    """Attempt that is measured so."""
+
+    @property
+    def largest(self) -> World:
+        """Largest world of its trials."""
+        return largest_world(self.group)
+
+    @property
+    def trials(self) -> list[tuple[Trial, int]]:
+        """Those that are not canaries."""
+        return [(trial, attempt) for trial, attempt in self.group if not trial.is_canary]
+
+    @property
+    def has_canary_alone(self) -> bool:
+        """True if the next attempt is to be measured while nothing else runs."""
+        return self.wants_alone and bool(self.group) and self.group[0][0].is_canary
+
+    def take(self, *, now: float) -> tuple[Trial, int]:
+        """Take the next trial, or a canary that is due.
+
+        Args:
+            now: by the monotonic clock, in seconds.
+        """
+        is_due = now - self.canary_at > CANARY_EVERY_S and not self.group[0][0].is_canary
+        if self.canary is not None and is_due:
+            self.group.appendleft((self.canary, 1))
+        trial, attempt = self.group.popleft()
+        self.wants_alone = False
+        if trial.is_canary:
+            self.canary_at = now
+        return trial, attempt
+
+    def add_again(self, trial: Trial, *, attempt: int, is_first: bool) -> None:
+        """Line up another attempt at a trial.
+
+        It goes behind the others of worlds as large: smaller ones can follow in its session, larger
+        ones can't.
+
+        Args:
+            trial: that failed.
+            attempt: number of the new attempt.
+            is_first: whether it comes before all others.
+        """
+        as_large = [t for t, _ in self.trials if t.point.workers >= trial.point.workers]
+        self.group.insert(0 if is_first else len(as_large), (trial, attempt))
+
+    def measure_alone(self, canary: Trial) -> None:
+        """Have a canary measured next, while nothing else runs."""
+        self.group.appendleft((canary, 1))
+        self.wants_alone = True
+
+    def take_canary_alone(self) -> tuple[Trial, int]:
+        """Take out the canary that was to be measured alone."""
+        self.wants_alone = False
+        return self.group.popleft()
+
+    def watch(self, sweep: Sweep, canaries: Mapping[World, Trial]) -> None:
+        """Put the canary of the first trial, whose world is the largest, at both ends.
+
+        Args:
+            sweep: of the trials.
+            canaries: by the largest world of a session.
+        """
+        first = self.group[0][0]
+        canary = None
+        if has_canaries(sweep, [trial for trial, _ in self.group]):
+            canary = canaries.get(first.point.world)
+        self.canary = canary and replace(canary, repeat=first.repeat)
+        if self.canary is not None:
+            self.group.appendleft((self.canary, 1))
+            self.group.append((self.canary, 1))
+
+    def watch_the_next(self, sweep: Sweep, canaries: Mapping[World, Trial]) -> None:
+        """Have the session that follows one that ended too early watched by what fits into it."""
+        waiting = self.trials
+        if not waiting:
+            # Another session would say nothing about the one that the canary was to watch.
+            self.group.clear()
+        elif self.canary is not None and waiting[0][0].point.world != self.canary.point.world:
+            self.watch_again(sweep, canaries)
+
+    def watch_again(self, sweep: Sweep, canaries: Mapping[World, Trial]) -> None:
+        """Take its canaries out, and put others at both ends."""
+        self.group = deque(self.trials)
+        self.canary = None
+        if self.group:
+            self.watch(sweep, canaries)
+
+
+class MeasuredAlone:
+    """Canaries that were measured alone, or are to be: of a point, or of the cluster."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        """Begin without one."""
+        self._shares_nodes = sweep.resources.share_nodes
+        self._keys: set[str] = set()
+        self._failures = Counter[str]()
+
+    def note_cluster(self) -> None:
+        """Note that the results have the interference of the cluster already."""
+        self._keys.add(OF_CLUSTER)
+
+    def is_wanted(self, canary: Task) -> bool:
+        """True once for each key: this canary is the one to be measured alone."""
+        key = self._key(canary)
+        is_new = key not in self._keys
+        self._keys.add(key)
+        return is_new
+
+    def failed(self, canary: Task) -> None:
+        """Have a later canary measured alone in the place of one that could not be."""
+        key = self._key(canary)
+        self._failures[key] += 1
+        if self._failures[key] < ATTEMPTS:
+            self._keys.discard(key)
+
+    def _key(self, canary: Task) -> str:
+        return canary.point_id if self._shares_nodes else OF_CLUSTER
+
+
+def largest_world(group: Iterable[tuple[Trial, int]]) -> World:
+    """The world with most workers."""
+    worlds = [trial.point.world for trial, _ in group]
+    return max(worlds, key=lambda world: world.workers)
+
+
+def taken_out(
+    group: deque[tuple[Trial, int]], is_out: Callable[[Trial], bool]
+) -> list[tuple[Trial, int]]:
+    """Take trials out of a session, and return them; the others keep their order."""
+    trials = list(group)
+    group.clear()
+    group.extend(item for item in trials if not is_out(item[0]))
+    return [item for item in trials if is_out(item[0])]
