@@ -27,9 +27,8 @@ from torch import distributed
 
 from benchmarks.log_entry import ROOT, heading, table, torchrun
 from dtsweep import Measure, Point, Sweep, workloads
-from dtsweep.session import attempt
 from dtsweep.sweep.task import task_of
-from dtsweep.worker import after_window
+from dtsweep.worker import after_window, mode_trial, timing
 from dtsweep.worker.rank import become_rank
 
 BYPASS = [
@@ -187,8 +186,8 @@ def shares_of(name: str) -> list[float]:
         return run
 
     checks = (
-        (attempt, "check_batch"),
-        (after_window, "check_late_batch"),
+        (mode_trial, "check_batch"),
+        (timing, "check_late_batch"),
         (after_window, "inspect_step"),
     )
     for module, check in checks:

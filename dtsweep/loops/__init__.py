@@ -16,7 +16,7 @@ Each worker process; imports torch and never Ray. In reading order:
     own_facts       its model, wrapper and precision, read off its objects
     own_checks      meaning of its updates, by those of all ranks
     own_exchange    its steps without the exchange
-    own_after       what follows its window
+    own_after       the stages that follow its window
     own_loop        a training loop of the user, measured from inside its steps
     own_trial       a trial of such a loop
 """

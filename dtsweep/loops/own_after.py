@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,21 +13,27 @@ from torch.optim import Optimizer
 from torch.profiler import record_function
 
 from dtsweep.hardware.device import wait_for
-from dtsweep.hardware.memory import restart_peak
 from dtsweep.loops.loader_watch import LoaderWatch
 from dtsweep.loops.optimizer_steps import OptimizerSteps
 from dtsweep.loops.own_checks import OTHER_PARTS, SAME_BATCHES, Judge
-from dtsweep.loops.own_exchange import ExchangeTurns, FsdpSilence, Silence, silence_of
+from dtsweep.loops.own_exchange import FsdpSilence, Silence, exchange_turns, silence_of
 from dtsweep.loops.own_facts import ForwardWatch, data_ranks, hooks_of
 from dtsweep.loops.own_parts import TimedParts
 from dtsweep.measure.profile import STEP, ProfileError, profile_of, recorder
-from dtsweep.measure.store_group import GaveUpError, StoreGroup
+from dtsweep.measure.store_group import StoreGroup
 from dtsweep.measure.trace import WINDOW
 from dtsweep.measure.turns import QUICK_SHARE
 from dtsweep.sweep.task import Task
 from dtsweep.worker.after_window import PROFILED_STEPS
-from dtsweep.worker.exchange_cost import NO_ROOM, WindowTime, room_bytes
+from dtsweep.worker.exchange_cost import (
+    NO_ROOM,
+    WindowTime,
+    noise_of_a_step,
+    planned_turns,
+    room_bytes,
+)
 from dtsweep.worker.gradients import StepSums, sums_of
+from dtsweep.worker.stages import Steps, after_window
 
 LEAST_CHECKED, MOST_CHECKED = 4, 256
 """Steps in which ranks that have different gradients are looked at, at least and at most."""
@@ -73,21 +79,13 @@ class AfterWindow:
         self._has_others = self.watched.group.workers > 1
         self.flags: list[str] = []
 
-    def run(self) -> Generator[None, None, None]:
+    goes_on = True
+
+    def run(self) -> Steps:
         """Do all of it; the loop goes on at each `yield`."""
-        began = time.perf_counter()
         watched = self.watched
-        # The window's peak has been read.
-        restart_peak(watched.device)
         try:
-            yield from self._checked()
-            self._idle()
-            if self._has_others and not watched.task.is_canary:
-                yield from self._exchange(began)
-            if watched.task.is_profiled:
-                yield from self._profiled()
-        except GaveUpError as error:
-            self.note_failure(str(error))
+            yield from after_window(self, watched.task, watched.device)
         finally:
             watched.steps.on_begin = watched.steps.on_end = None
             self._forwards.clear()
@@ -105,7 +103,7 @@ class AfterWindow:
         if self.watched.task.is_profiled and "profile" not in self.fields:
             self.fields.setdefault("no_profile", reason)
 
-    def _checked(self) -> Generator[None, None, None]:
+    def checks(self) -> Steps:
         """See what is called in a step, and compare gradients and parameters of all ranks."""
         group, loaders = self.watched.group, self.watched.loaders
         judge = Judge()
@@ -154,7 +152,7 @@ class AfterWindow:
             sums = sums_of(model.values())
         return {"model": sums, "data_ranks": data_ranks(self._forwards.wrapped())}
 
-    def _step(self, sums: StepSums) -> Generator[None, None, None]:
+    def _step(self, sums: StepSums) -> Steps:
         """Note one step that updates parameters."""
         steps = self.watched.steps
         ended: set[int] = set()
@@ -180,7 +178,7 @@ class AfterWindow:
         assert followed is not None, "it has stepped"
         return list({id(followed): followed, **self._optimizers}.values())
 
-    def _idle(self) -> None:
+    def idle(self) -> None:
         """Limits of the share of a step in which this rank's GPU had no work, by the window."""
         part = self.watched.parts.last("window")
         if not part.most_idle:
@@ -192,7 +190,7 @@ class AfterWindow:
             "device_idle_reason": NOT_QUEUED,
         }
 
-    def _exchange(self, began: float) -> Generator[None, None, None]:
+    def exchange(self, spent_s: float) -> Steps:
         """Time steps without the exchange; the parameters of ranks differ after that."""
         watched = self.watched
         measure = watched.task.measure
@@ -212,9 +210,15 @@ class AfterWindow:
             return
         if isinstance(silence, FsdpSilence):
             watched.steps.on_begin = silence.before_update
-        turns = ExchangeTurns(watched.parts, watched.group, silence, self.window)
-        spent_s = time.perf_counter() - began
-        yield from turns.timed(measure, spent_s=spent_s, device=watched.device)
+        plan = partial(
+            planned_turns,
+            measure,
+            self.window,
+            spent_s=spent_s,
+            noise=noise_of_a_step(watched.parts.last("window").times["step_s"]),
+            device=watched.device,
+        )
+        yield from exchange_turns(watched.parts, watched.group, silence, plan)
         watched.steps.on_begin = None
 
     def _no_room(self, silence: Silence) -> str | None:
@@ -226,7 +230,7 @@ class AfterWindow:
             return None
         return NO_ROOM.format(needed=silence.needed_bytes / 2**30, missing=missing_bytes / 2**30)
 
-    def _profiled(self) -> Generator[None, None, None]:
+    def profile(self) -> Steps:
         """Record some steps by torch's profiler."""
         watched = self.watched
         watched.group.barrier()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -17,15 +18,8 @@ from torch.optim import Optimizer
 from dtsweep.loops.own_facts import ForwardWatch, parameter_groups
 from dtsweep.loops.own_parts import TimedParts
 from dtsweep.measure.store_group import StoreGroup
-from dtsweep.measure.turns import LEAD, Turn, by_pair, is_known, turns
-from dtsweep.sweep.settings import Measure
-from dtsweep.worker.exchange_cost import (
-    WindowTime,
-    noise_of_a_step,
-    precise_s,
-    quick_turn_steps,
-    round_steps,
-)
+from dtsweep.measure.turns import LEAD
+from dtsweep.worker.exchange_cost import Agreement, PlannedTurn, block_means
 
 NOT_WRAPPED = (
     "steps without the exchange need a model in DistributedDataParallel or fully_shard; a profile "
@@ -189,83 +183,58 @@ def silence_of(forwards: ForwardWatch, optimizers: Sequence[Optimizer]) -> Silen
     return DdpSilence(in_ddp)
 
 
-class ExchangeTurns:
-    """Steps of a loop with and without the exchange, in turns."""
+class _ByStore(NamedTuple):
+    """Agreement of ranks by their store."""
 
-    def __init__(
-        self, parts: TimedParts, group: StoreGroup, silence: Silence, window: WindowTime
-    ) -> None:
-        """Prepare them."""
-        self._parts = parts
-        self._group = group
-        self._silence = silence
-        self._window = window
-        self._kept = 0
+    group: StoreGroup
 
-    def timed(
-        self, measure: Measure, *, spent_s: float, device: torch.device
-    ) -> Generator[None, None, None]:
-        """Run steps without the exchange as `Measure.exchange` says; quick if no round fits."""
-        window = self._window
-        steps = None
-        if measure.exchange == "precise":
-            (limit_s,) = self._group.largest(precise_s(measure, window))
-            steps = round_steps(window, limit_s=limit_s, device=device)
-        before = len(self._parts.parts)
-        try:
-            if steps is None:
-                yield from self._quick(spent_s)
-            else:
-                yield from self._precise(steps, limit_s=limit_s)
-        except BaseException:
-            # Of rounds that not all ranks have ended nothing is kept.
-            del self._parts.parts[before + self._kept :]
-            raise
-        finally:
-            self._silence.end()
+    def largest(self, *values: float) -> Sequence[float]:
+        return self.group.largest(*values)
 
-    def _quick(self, spent_s: float) -> Generator[None, None, None]:
-        """Run one turn without the exchange in what the window's budget has left."""
-        noise = noise_of_a_step(self._parts.last("window").times["step_s"])
-        spent_s, noise = self._group.largest(spent_s, noise)
-        steps = quick_turn_steps(self._window, spent_s=spent_s, noise=noise)
-        yield from self._turn(Turn(exchanges=False, blocks=(0,)), steps)
-        self._group.barrier()
-        self._kept = 1
-
-    def _precise(self, steps: int, *, limit_s: float) -> Generator[None, None, None]:
-        """Run rounds of steps with and without it until its share is known, or time is spent."""
-        block_means: list[float] = []
-        began = time.perf_counter()
-        goes_on, rounds = True, 0
-        while goes_on:
-            for turn in turns(rounds):
-                yield from self._turn(turn, steps)
-                part = self._parts.parts[-1]
-                means = part.times["step_s"].reshape(-1, steps).mean(axis=1)
-                block_means += means.tolist()
-            rounds += 1
-            spent_s = time.perf_counter() - began
-            fits = spent_s * (rounds + 1) / rounds <= limit_s
-            # All must take the same steps: rank 0 decides.
-            goes_on = self._group.decided(
-                {"means": block_means, "fits": fits}, _needs_another_round
-            )
-            self._kept = rounds * len(turns(0))
-
-    def _turn(self, turn: Turn, steps: int) -> Generator[None, None, None]:
-        """Run a turn of so many steps per block."""
-        self._silence.switch(exchange=turn.exchanges)
-        self._group.barrier()
-        yield from self._parts.timed(
-            "exchange" if turn.exchanges else "no_exchange",
-            range(steps * len(turn.blocks)),
-            blocks=turn.blocks,
-            lead=LEAD,
-        )
+    def mean(self, values: Sequence[float]) -> NDArray[np.float64]:
+        return np.array(self.group.decided(list(values), _means_of))
 
 
-def _needs_another_round(ranks: Sequence[dict[str, Any]]) -> bool:
-    """True if the share is not known yet, and another round fits into some rank's time."""
-    means = np.mean([rank["means"] for rank in ranks], axis=0)
-    return not is_known(*by_pair(means)) and any(rank["fits"] for rank in ranks)
+def _means_of(ranks: Sequence[Sequence[float]]) -> list[float]:
+    means: list[float] = np.mean(ranks, axis=0).tolist()
+    return means
+
+
+def exchange_turns(
+    parts: TimedParts,
+    group: StoreGroup,
+    silence: Silence,
+    plan: Callable[[Agreement], Generator[PlannedTurn, Sequence[float], None]],
+) -> Generator[None, None, None]:
+    """Run steps of a loop with and without the exchange, in turns; see `planned_turns`.
+
+    Args:
+        parts: times the steps.
+        group: of all ranks.
+        silence: switches the exchange.
+        plan: of the turns.
+    """
+    turns = plan(_ByStore(group))
+    before, round_number = len(parts.parts), 0
+    planned = next(turns)
+    try:
+        with suppress(StopIteration):
+            while True:
+                if planned.round_number != round_number:
+                    before, round_number = len(parts.parts), planned.round_number
+                silence.switch(exchange=planned.turn.exchanges)
+                group.barrier()
+                yield from parts.timed(
+                    "exchange" if planned.turn.exchanges else "no_exchange",
+                    range(planned.steps * len(planned.turn.blocks)),
+                    blocks=planned.turn.blocks,
+                    lead=LEAD,
+                )
+                planned = turns.send(block_means(parts.parts[-1], planned.steps))
+        group.barrier()
+    except BaseException:
+        # Of a round that not all ranks have ended nothing is kept.
+        del parts.parts[before:]
+        raise
+    finally:
+        silence.end()

@@ -13,7 +13,8 @@ Each worker process; imports torch and never Ray. In reading order:
     in_step         work of all ranks after the window, which may fail on one of them
     exchange_cost   steps without the exchange, and the exchange alone
     idle_time       the time in which a rank's GPU has no work
-    after_window    after a window: checks, counts, the cost of the exchange, a profile
+    stages          the order of what follows a window: checks, idle time, exchange, profile
+    after_window    these stages in a sync mode
     timing          warm-up, window, then what follows it
     model_work      the model of a trial, the work of its step, the rates of its device
     mode_trial      a trial in a sync mode

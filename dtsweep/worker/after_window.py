@@ -13,101 +13,113 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from dtsweep.hardware.memory import restart_peak
 from dtsweep.measure.isolated_exchange import max_over_ranks, mean_over_ranks
 from dtsweep.measure.profile import ProfileError, profiled
 from dtsweep.measure.traffic import Counting
 from dtsweep.sweep.point_axes import CHOSEN_FIELDS
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job, SyncMode
-from dtsweep.worker.batch_checks import check_late_batch
 from dtsweep.worker.exchange_cost import WindowTime, time_exchange
 from dtsweep.worker.gradients import IN_SHARDS, StepRecord
 from dtsweep.worker.idle_time import idle_in_window, queued_idle
 from dtsweep.worker.in_step import StepError, store_of, store_of_others, together
 from dtsweep.worker.loop import Loop
-from dtsweep.worker.rank import RankContext
+from dtsweep.worker.stages import Steps
 
 PROFILED_STEPS = 5
 
 
-def after_window(
-    loop: Loop, model: nn.Module, task: Task, window: WindowTime, *, context: RankContext
-) -> dict[str, Any]:
-    """Do what follows a window.
+class ModeStages:
+    """Stages after the window of a trial in a sync mode; see `Stages`."""
 
-    After a failed step the trial keeps its row, without the fields that would have followed.
+    def __init__(
+        self,
+        loop: Loop,
+        model: nn.Module,
+        task: Task,
+        window: WindowTime,
+        exchanges: dict[Hashable, dict[str, Any]],
+    ) -> None:
+        """Prepare them.
 
-    Args:
-        loop: after its window.
-        model: that it trains, without the mode's wrapper.
-        task: the trial.
-        window: that was measured.
-        context: this rank.
+        Args:
+            loop: after its window.
+            model: that it trains, without the mode's wrapper.
+            task: the trial.
+            window: that was measured.
+            exchanges: times of isolated exchanges that this world has measured.
+        """
+        self._loop = loop
+        self._model = model
+        self._task = task
+        self._window = window
+        self._exchanges = exchanges
+        self._can_restart = loop.job.point.mode.can_restart
+        self.fields: dict[str, Any] = {}
+        """Fields of `Measured`."""
 
-    Returns:
-        Fields of `Measured`.
-    """
-    began = time.perf_counter()
-    fault, is_any = check_late_batch(loop)
-    if is_any:
-        # Ranks that went on would wait for the one whose batches fail.
-        return {"batch_fault": fault}
-    fields: dict[str, Any] = {}
-    # The window's peak has been read. From here on it is that of single steps, without the build.
-    restart_peak(loop.job.device)
-    # A canary watches the machine: only its window is of interest.
-    if not task.is_canary:
-        fields |= idle_in_window(loop)
-        try:
-            if task.point.workers > 1 and loop.job.point.mode.can_restart:
-                fields |= inspect_step(loop, model, task, window_steps=window.steps)
-            if fields.get("gradients_agree") is not False and (
-                fields.get("parameters_agree") is not False
-            ):
-                began_idle = time.perf_counter()
-                fields |= queued_idle(loop, task, window)
-                # The exchange has its time, however long this takes.
-                began += time.perf_counter() - began_idle
-                if task.point.compression:
-                    fields["compression_error"] = compression_error(loop, task)
-                if task.point.workers > 1:
-                    spent_s = time.perf_counter() - began
-                    isolated = _exchange_times(context, loop.job, model)
-                    fields |= time_exchange(loop, task, window, spent_s=spent_s, isolated=isolated)
-        except StepError as error:
-            _note_failure(fields, loop, str(error))
-    failed = fields.pop("no_profile", None)
-    if task.is_profiled and loop.job.point.mode.can_restart:
-        fields |= {"no_profile": failed} if failed else profile_steps(loop, task)
-    return fields
+    @property
+    def goes_on(self) -> bool:
+        """True if the checks found nothing wrong, and this is not a canary."""
+        agree = (self.fields.get("gradients_agree"), self.fields.get("parameters_agree"))
+        return not self._task.is_canary and False not in agree
+
+    def checks(self) -> Steps:
+        """Inspect a step."""
+        if self._task.is_canary:
+            return
+        self.fields |= idle_in_window(self._loop)
+        if self._task.point.workers > 1 and self._can_restart:
+            self.fields |= inspect_step(
+                self._loop, self._model, self._task, window_steps=self._window.steps
+            )
+        yield from ()
+
+    def idle(self) -> None:
+        """Queue some steps where the window leaves much open."""
+        self.fields |= queued_idle(self._loop, self._task, self._window)
+
+    def exchange(self, spent_s: float) -> Steps:
+        """Time steps without the exchange, and the exchange alone."""
+        began = time.perf_counter()
+        if self._task.point.compression:
+            self.fields["compression_error"] = compression_error(self._loop, self._task)
+        spent_s += time.perf_counter() - began
+        isolated = self._exchanges.setdefault(_exchange_key(self._loop.job, self._model), {})
+        self.fields |= time_exchange(
+            self._loop, self._task, self._window, spent_s=spent_s, isolated=isolated
+        )
+        yield from ()
+
+    def profile(self) -> Steps:
+        """Record some steps."""
+        if self._can_restart:
+            self.fields |= profile_steps(self._loop, self._task)
+        yield from ()
+
+    def note_failure(self, reason: str) -> None:
+        """Set the reason of a failed step for all fields that are not known yet."""
+        fields, point = self.fields, self._task.point
+        if "device_idle_low" in fields:
+            fields.setdefault("device_idle_reason", reason)
+        compares = point.workers > 1 and point.mode.agree != "nothing"
+        if compares and "parameters_agree" not in fields:
+            fields["gradients_reason"] = reason
+        # Whole rounds that came before it stay.
+        has_turns = any(segment.name == "no_exchange" for segment in self._loop.segments)
+        if point.workers > 1 and point.mode.can_leave_out and not has_turns:
+            fields["exchange_reason"] = reason
+        if self._task.is_profiled and self._can_restart:
+            fields["no_profile"] = reason
 
 
-def _note_failure(fields: dict[str, Any], loop: Loop, reason: str) -> None:
-    """Set the reason of a failed step for all fields that are not known yet."""
-    point = loop.job.point
-    info = point.mode
-    if "device_idle_low" in fields:
-        fields.setdefault("device_idle_reason", reason)
-    compares = point.workers > 1 and info.agree != "nothing"
-    if compares and "parameters_agree" not in fields:
-        fields["gradients_reason"] = reason
-    # Whole rounds that came before it stay.
-    has_turns = any(segment.name == "no_exchange" for segment in loop.segments)
-    if point.workers > 1 and info.can_leave_out and not has_turns:
-        fields["exchange_reason"] = reason
-    fields["no_profile"] = reason
-
-
-def _exchange_times(context: RankContext, job: Job, model: nn.Module) -> dict[str, Any]:
-    """Times of the exchange alone that this world has measured for the same exchange, or empty."""
+def _exchange_key(job: Job, model: nn.Module) -> Hashable:
+    """Key of all trials in a world whose exchange alone takes as long."""
     point = job.point
     parameters = [(p.shape, p.dtype, p.requires_grad) for p in model.parameters()]
     fields = [getattr(point, name) for name in CHOSEN_FIELDS]
     options = repr(sorted(job.ddp_options.items()))
-    settings = (point.sync, point.compression, point.precision)
-    key: Hashable = (*settings, *fields, *parameters, options)
-    return context.exchanges.setdefault(key, {})
+    return (point.sync, point.compression, point.precision, *fields, *parameters, options)
 
 
 def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int) -> dict[str, Any]:

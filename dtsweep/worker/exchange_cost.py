@@ -7,12 +7,14 @@ import math
 import os
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dtsweep.hardware.device import barrier
@@ -37,7 +39,7 @@ from dtsweep.sweep.modes import OWN, has_train_step
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.worker.in_step import FIRST_PATIENCE_S, StepError, store_of, together
-from dtsweep.worker.loop import Loop, without_collector
+from dtsweep.worker.loop import Loop, Segment, without_collector
 
 LEAST_GPU_STEPS = 3
 """Timed steps of a block on a GPU, where they fit: its queue has to fill again after a barrier."""
@@ -116,7 +118,7 @@ def time_exchange(
         else:
             # As in the window, Python's collector is off.
             with without_collector(keep=task.measure.gc):
-                _time_turns(loop, task, window, spent_s=spent_s)
+                _take_turns(loop, task, window, spent_s=spent_s)
     # If one rank has to time it, all must: their `isolated` may differ.
     if info.can_exchange_alone and max_over_ranks(job.device, not isolated)[0]:
         barrier(job.device)
@@ -154,25 +156,81 @@ def room_bytes(device: torch.device, *, workers: int) -> float:
     return free_memory_bytes() / workers_here
 
 
-def _time_turns(loop: Loop, task: Task, window: WindowTime, *, spent_s: float) -> None:
-    """Run steps without the exchange as `Measure.exchange` says; a quick turn if no round fits."""
-    store = store_of(task, "turns")
-    if task.measure.exchange == "precise":
-        device = loop.job.device
-        (limit_s,) = max_over_ranks(device, precise_s(task.measure, window))
-        steps = round_steps(window, limit_s=limit_s, device=device)
-        if steps is not None:
-            _take_turns(loop, window, steps=steps, limit_s=limit_s, store=store)
-            return
-    _take_quick_turn(loop, window, spent_s=spent_s, store=store)
+class Agreement(Protocol):
+    """Agreement of all ranks on numbers."""
+
+    def largest(self, *values: float) -> Sequence[float]:
+        """The largest of each value over all ranks."""
+
+    def mean(self, values: Sequence[float]) -> NDArray[np.float64]:
+        """The mean of each value over all ranks."""
 
 
-def precise_s(measure: Measure, window: WindowTime) -> float:
-    """Seconds that rounds may take after the first."""
-    return min(AFTER * measure.max_seconds, max(window.window_s, AFTER_S))
+class PlannedTurn(NamedTuple):
+    """A turn that all ranks run now."""
+
+    turn: Turn
+    steps: int
+    """Of each of its blocks."""
+
+    round_number: int
+    """Of the round that it belongs to; a quick turn is a round of its own."""
 
 
-def round_steps(window: WindowTime, *, limit_s: float, device: torch.device) -> int | None:
+def planned_turns(
+    measure: Measure,
+    window: WindowTime,
+    agreement: Agreement,
+    *,
+    spent_s: float,
+    noise: float,
+    device: torch.device,
+) -> Generator[PlannedTurn, Sequence[float], None]:
+    """Plan steps with and without the exchange, as `Measure.exchange` says.
+
+    It is sent this rank's mean step of each block of a turn, in seconds. Rounds end when the
+    exchange's share is known, or the time is spent. Where no round fits, there is one quick turn.
+
+    Args:
+        measure: of the trial.
+        window: that was measured.
+        agreement: of all ranks, which get the same turns.
+        spent_s: what has followed the window on this rank so far, in seconds.
+        noise: of a step on this rank, by `noise_of_a_step`.
+        device: of this rank.
+    """
+    steps = None
+    if measure.exchange == "precise":
+        (limit_s,) = agreement.largest(
+            min(AFTER * measure.max_seconds, max(window.window_s, AFTER_S))
+        )
+        steps = _round_steps(window, limit_s=limit_s, device=device)
+    if steps is None:
+        spent_s, noise = agreement.largest(spent_s, noise)
+        quick = _quick_turn_steps(window, spent_s=spent_s, noise=noise)
+        yield PlannedTurn(Turn(exchanges=False, blocks=(0,)), quick, round_number=0)
+        return
+    block_means: list[float] = []
+    began = time.perf_counter()
+    goes_on, rounds = True, 0
+    while goes_on:
+        for turn in turns(rounds):
+            block_means += yield PlannedTurn(turn, steps, round_number=rounds)
+        rounds += 1
+        is_precise = is_known(*by_pair(agreement.mean(block_means)))
+        spent_s = time.perf_counter() - began
+        fits = spent_s * (rounds + 1) / rounds <= limit_s
+        # One more if any rank asks for it: all must take the same steps.
+        goes_on = agreement.largest(not is_precise and fits)[0] > 0
+
+
+def block_means(segment: Segment, steps: int) -> list[float]:
+    """Mean step of each block of so many steps, in seconds."""
+    means: list[float] = segment.times["step_s"].reshape(-1, steps).mean(axis=1).tolist()
+    return means
+
+
+def _round_steps(window: WindowTime, *, limit_s: float, device: torch.device) -> int | None:
     """Steps of a block of the rounds that may take so long; None if not even one round fits."""
     least = 1
     if device.type == "cuda":
@@ -181,7 +239,7 @@ def round_steps(window: WindowTime, *, limit_s: float, device: torch.device) -> 
     return block_steps(window.step_s, limit_s=first_s, least=least, window_s=window.window_s)
 
 
-def quick_turn_steps(window: WindowTime, *, spent_s: float, noise: float) -> int:
+def _quick_turn_steps(window: WindowTime, *, spent_s: float, noise: float) -> int:
     """Steps of a turn without the exchange in what the window's budget has left."""
     share_s = QUICK_SHARE * window.window_s
     return quick_steps(
@@ -194,21 +252,47 @@ def quick_turn_steps(window: WindowTime, *, spent_s: float, noise: float) -> int
     )
 
 
-def _take_quick_turn(loop: Loop, window: WindowTime, *, spent_s: float, store: Store) -> None:
-    """Run one turn without the exchange in what the window's budget has left."""
-    device = loop.job.device
-    spent_s, noise = max_over_ranks(
-        device, spent_s, noise_of_a_step(loop.segments[-1].times["step_s"])
+class _Collectives(NamedTuple):
+    """Agreement by collectives of the ranks of a mode."""
+
+    device: torch.device
+
+    def largest(self, *values: float) -> Sequence[float]:
+        return max_over_ranks(self.device, *values)
+
+    def mean(self, values: Sequence[float]) -> NDArray[np.float64]:
+        return mean_over_ranks(self.device, np.array(values))
+
+
+def _take_turns(loop: Loop, task: Task, window: WindowTime, *, spent_s: float) -> None:
+    """Run the planned turns; of a round that failed nothing is kept.
+
+    Raises:
+        StepError: a turn failed, on all ranks or without keeping one waiting.
+    """
+    store = store_of(task, "turns")
+    noise = noise_of_a_step(loop.segments[-1].times["step_s"])
+    agreement = _Collectives(loop.job.device)
+    plan = planned_turns(
+        task.measure, window, agreement, spent_s=spent_s, noise=noise, device=loop.job.device
     )
-    steps = quick_turn_steps(window, spent_s=spent_s, noise=noise)
-    turn = Turn(exchanges=False, blocks=(0,))
-    _run_turn(
-        loop,
-        turn,
-        steps,
-        store=store,
-        patience_s=FIRST_PATIENCE_S + _patience_s(steps, window.step_s),
-    )
+    before, round_number = len(loop.segments), 0
+    planned = next(plan)
+    # The first step may allocate.
+    patience_s = FIRST_PATIENCE_S
+    with suppress(StopIteration):
+        while True:
+            if planned.round_number != round_number:
+                before, round_number = len(loop.segments), planned.round_number
+            patience_s += _patience_s(planned.steps * len(planned.turn.blocks), window.step_s)
+            part = PrefixStore(f"{len(loop.segments)}", store)
+            try:
+                _run_turn(loop, planned, store=part, patience_s=patience_s)
+            except StepError:
+                del loop.segments[before:]
+                raise
+            patience_s = 0.0
+            planned = plan.send(block_means(loop.segments[-1], planned.steps))
 
 
 def _patience_s(steps: int, step_s: float) -> float:
@@ -226,79 +310,14 @@ def noise_of_a_step(series: Series) -> float:
     return float(series.std(ddof=1) * np.sqrt(correlated_steps(series)) / series.mean())
 
 
-def _take_turns(
-    loop: Loop, window: WindowTime, *, steps: int, limit_s: float, store: Store
-) -> None:
-    """Run rounds of steps with and without the exchange until its share is known.
-
-    They also end when the time is spent.
-    """
-    device = loop.job.device
-
-    # Whether there is memory for one: DDP's buckets stay where they are; gradients that are views
-    # of them (`gradient_as_bucket_view`) then need room of their own.
-    def alone() -> None:
-        loop.step(without=loop.job.point.mode.can_leave_out)
-        loop.end_run()
-
-    together(alone, store=PrefixStore("first", store))
-    block_means = np.array([])
-    rounds = 0
-    goes_on = True
-    began = time.perf_counter()
-    while goes_on:
-        means = _run_round(loop, rounds, steps, store=store, step_s=window.step_s)
-        block_means = np.append(block_means, means)
-        rounds += 1
-        is_precise = is_known(*by_pair(mean_over_ranks(device, block_means)))
-        spent_s = time.perf_counter() - began
-        # One more if any rank asks for it: all must take the same steps.
-        goes_on = (
-            max_over_ranks(device, not is_precise and spent_s * (rounds + 1) / rounds <= limit_s)[0]
-            > 0
-        )
-
-
-def _run_round(loop: Loop, number: int, steps: int, *, store: Store, step_s: float) -> list[float]:
-    """Run the turns of a round; return this rank's mean step of each block, in seconds.
+def _run_turn(loop: Loop, planned: PlannedTurn, *, store: Store, patience_s: float) -> None:
+    """Run a turn, which becomes the loop's last segment.
 
     Raises:
-        StepError: a turn failed, on all ranks or without keeping one waiting; nothing of the round
-            is kept.
-    """
-    means = list[float]()
-    before = len(loop.segments)
-    for index, turn in enumerate(turns(number)):
-        part = PrefixStore(f"{number}/{index}", store)
-        try:
-            _run_turn(
-                loop,
-                turn,
-                steps,
-                store=part,
-                patience_s=_patience_s(steps * len(turn.blocks), step_s),
-            )
-        except StepError:
-            del loop.segments[before:]
-            raise
-        times = loop.segments[-1].times["step_s"].reshape(-1, steps)
-        means += times.mean(axis=1).tolist()
-    return means
-
-
-def _run_turn(loop: Loop, turn: Turn, steps: int, *, store: Store, patience_s: float) -> None:
-    """Run a turn of so many steps per block; it becomes the loop's last segment.
-
-    Raises:
-        StepError: it failed on some rank; it is kept on none.
+        StepError: it failed on some rank.
     """
     barrier(loop.job.device)
-    name = "exchange" if turn.exchanges else "no_exchange"
-    count = steps * len(turn.blocks)
-    before = len(loop.segments)
-    work = functools.partial(loop.run, name, range(count), blocks=turn.blocks, lead=LEAD)
-    try:
-        together(work, store=store, patience_s=patience_s)
-    except StepError:
-        del loop.segments[before:]
-        raise
+    name = "exchange" if planned.turn.exchanges else "no_exchange"
+    count = planned.steps * len(planned.turn.blocks)
+    work = functools.partial(loop.run, name, range(count), blocks=planned.turn.blocks, lead=LEAD)
+    together(work, store=store, patience_s=patience_s)

@@ -26,11 +26,13 @@ from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
-from dtsweep.worker.after_window import after_window
+from dtsweep.worker.after_window import ModeStages
+from dtsweep.worker.batch_checks import check_late_batch
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.in_step import store_of
 from dtsweep.worker.loop import Loop, without_collector, without_lead
 from dtsweep.worker.rank import RankContext
+from dtsweep.worker.stages import after_window
 
 WARMUP_STEPS = 5
 """Least steps of a warm-up that speeds are measured in, by a median of its passes.
@@ -121,7 +123,7 @@ def time_trial(
     on_warm: Callable[[float], None],
     check: contextlib.AbstractContextManager[Any] | None = None,
 ) -> Measured:
-    """Warm up within a check, measure a window, and do what follows it (`after_window`).
+    """Warm up within a check, measure a window, and do what follows it (`ModeStages`).
 
     The model is without the mode's wrapper.
     """
@@ -135,7 +137,15 @@ def time_trial(
         limits=sorted(set(measured.telemetry.get("throttle_reasons") or ()) - CLOCK_SETTINGS),
     )
     nccl = _nccl_columns(loop)
-    fields = after_window(loop, model, task, window, context=context)
+    fault, is_any = check_late_batch(loop)
+    if is_any:
+        # Ranks that went on would wait for the one whose batches fail.
+        fields: dict[str, Any] = {"batch_fault": fault}
+    else:
+        stages = ModeStages(loop, model, task, window, context.exchanges)
+        for _ in after_window(stages, task, loop.job.device):
+            raise AssertionError("a mode runs its steps inside")
+        fields = stages.fields
     # A mode that counts what it sends has counted all of the window, not one period of it.
     for name in ("bytes_sent", "messages_sent"):
         if getattr(measured, name) is not None:

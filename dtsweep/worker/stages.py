@@ -1,0 +1,70 @@
+"""The order of what follows a window, one for sync modes and training loops of users."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Protocol
+
+import torch
+
+from dtsweep.hardware.memory import restart_peak
+from dtsweep.measure.store_group import GaveUpError
+from dtsweep.sweep.task import Task
+from dtsweep.worker.in_step import StepError
+
+Steps = Generator[None, None, None]
+"""Gets control after each step of a training loop that goes on by itself.
+
+A sync mode runs its steps inside, and yields nothing.
+"""
+
+
+class Stages(Protocol):
+    """What follows a window, stage by stage, on one rank; each keeps fields of `Measured`."""
+
+    def checks(self) -> Steps:
+        """See what a step does, and compare gradients and parameters of all ranks."""
+
+    @property
+    def goes_on(self) -> bool:
+        """True if the checks leave steps that are worth their time."""
+
+    def idle(self) -> None:
+        """Limits of the share of a step in which this rank's GPU had no work."""
+
+    def exchange(self, spent_s: float) -> Steps:
+        """Time the exchange; the parameters of ranks differ after that.
+
+        Args:
+            spent_s: on the checks, in seconds.
+        """
+
+    def profile(self) -> Steps:
+        """Record some steps by torch's profiler."""
+
+    def note_failure(self, reason: str) -> None:
+        """Set the reason of a failed step for all fields that are not known yet."""
+
+
+def after_window(stages: Stages, task: Task, device: torch.device) -> Steps:
+    """Do what follows a window.
+
+    After a failed step the trial keeps its row, without the fields that would have followed.
+    """
+    began = time.perf_counter()
+    # The window's peak has been read. From here on it is that of single steps, without the build.
+    restart_peak(device)
+    try:
+        yield from stages.checks()
+        # The exchange has its time, however long the device's idle time takes.
+        spent_s = time.perf_counter() - began
+        if stages.goes_on:
+            stages.idle()
+            # A canary watches the machine: only its window is of interest.
+            if task.point.workers > 1 and not task.is_canary:
+                yield from stages.exchange(spent_s)
+        if task.is_profiled:
+            yield from stages.profile()
+    except (StepError, GaveUpError) as error:
+        stages.note_failure(str(error))
