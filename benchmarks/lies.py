@@ -27,6 +27,7 @@ from torch import distributed
 
 from benchmarks.log_entry import ROOT, heading, table, torchrun
 from dtsweep import Measure, Point, Sweep, workloads
+from dtsweep.session.attempt import run_attempt
 from dtsweep.sweep.task import task_of
 from dtsweep.worker import after_window, mode_trial, timing
 from dtsweep.worker.rank import become_rank
@@ -208,7 +209,7 @@ def shares_of(name: str) -> list[float]:
         distributed.broadcast_object_list(tasks, src=0)
         spent.clear()
         began = time.perf_counter()
-        ended = attempt.run_attempt(context, tasks[0])
+        ended = run_attempt(context, tasks[0])
         assert ended.status == "ok", ended.reason
         shares.append(sum(spent) / (time.perf_counter() - began))
     distributed.destroy_process_group()
