@@ -99,7 +99,6 @@ SHORT_NAMES = {
 """Names of the report's tables for columns."""
 
 _NULLS = ("null", "none", "None")
-_NULLS = ("null", "none", "None")
 
 
 @dataclass(frozen=True)
