@@ -56,6 +56,7 @@ BY_RAY = [line for line in commands() if line.startswith(("ray start ", "ray job
 jobs, and sets what is exported as variables.
 """
 
+DOCS = sorted((ROOT / "docs").glob("*.md"))
 PYTHON = blocks("python")
 SWEEPS = [block for block in PYTHON if "sweep = Sweep(" in block.text]
 CODE = [block for block in PYTHON if block not in SWEEPS]
@@ -205,6 +206,20 @@ def test_links_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8"))
     assert links
     assert not [link for link in links if "://" not in link and not (page.parent / link).exists()]
+
+
+def _anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS], ids=lambda page: page.name)
+def test_links_lead_to_headings(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text("utf-8"))
+    targets = [((page.parent / file).resolve() if file else page, name) for file, name in links]
+    assert [name for file, name in targets if name not in _anchors(file)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
