@@ -257,11 +257,7 @@ class Queue:
             as_large = [
                 not t.is_canary and t.point.workers >= trial.point.workers for t, _ in queue.group
             ]
-            place = sum(as_large)
-            if status == "reused_process":
-                # The first one in the new processes.
-                place = 0
-            queue.group.insert(place, (trial, task.attempt + 1))
+            queue.group.insert(sum(as_large), (trial, task.attempt + 1))
         if queue.alone_attempt == task.attempt_id and status != "ok":
             self._alone_failed(task)
         if trial.is_canary and status == "oom_device":

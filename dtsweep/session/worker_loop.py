@@ -18,6 +18,7 @@ from dtsweep.session.deadlines import collective_timeout_s
 from dtsweep.session.logs import RankLog, open_log
 from dtsweep.session.memory_kills import memory_kills
 from dtsweep.sweep.task import Task
+from dtsweep.sweep.values import is_own_loop
 
 
 def serve(config: Mapping[str, Any]) -> None:
@@ -32,6 +33,7 @@ def serve(config: Mapping[str, Any]) -> None:
     import torch
 
     from dtsweep.session.attempt import run_attempt
+    from dtsweep.session.loop_process import LoopProcesses
     from dtsweep.worker.rank import become_rank
     from dtsweep.worker.step_watch import StepWatch
     from dtsweep.worker.world import ProcessGroups
@@ -42,19 +44,22 @@ def serve(config: Mapping[str, Any]) -> None:
     rank = ray.train.get_context().get_world_rank()
     log = _redirect_output(session, rank)
     torch.set_num_threads(settings.cpus_per_worker)
+    workload = settings.code.load()
+    loop_runner = None
+    if is_own_loop(workload):
+        # Its imports take as long as what follows here.
+        loop_runner = LoopProcesses(settings.code)
     watch = StepWatch(functools.partial(slot.add_line.remote, session, rank))
     context = become_rank(
         rank,
         ray.train.torch.get_device(),
-        workload=settings.code.load(),
+        workload=workload,
         own_variables=config["variables"],
         packages=settings.code.packages,
         node_id=ray.get_runtime_context().get_node_id(),
         log=str(log.path),
     )
-    context = replace(
-        context, watch=watch, start_folder=settings.code.start_folder, is_replaceable=True
-    )
+    context = replace(context, watch=watch, loop_runner=loop_runner)
     is_first = True
     close_in_children()
     groups = ProcessGroups()
