@@ -29,6 +29,11 @@ from dtsweep.session.session_settings import Code
 from dtsweep.sweep.task import Task
 from dtsweep.worker.rank import RankContext
 
+SERVER_VARIABLES: Mapping[str, str] = {
+    # Without it, to ask for a GPU makes CUDA unusable in forked processes.
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting:
@@ -86,7 +91,7 @@ class LoopProcesses:
             self._server = subprocess.Popen(
                 [sys.executable, "-m", LOOP_SERVER, f"{number}", f"{os.getpid()}"],
                 pass_fds=[number],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+                env={**os.environ, **SERVER_VARIABLES, "PYTHONPATH": os.pathsep.join(sys.path)},
             )
 
     def run(self, context: RankContext, task: Task, on_warm: Callable[[float], None]) -> RankResult:

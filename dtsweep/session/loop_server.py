@@ -22,6 +22,11 @@ from typing import Any, NoReturn
 
 import torch
 
+# Training loops import them, the first one with the first optimizer.
+import torch._dynamo
+import torch.distributed.fsdp
+import torch.utils.data
+
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.secret import print_traceback
 from dtsweep.session.attempt import outcome_of
