@@ -84,11 +84,11 @@ def run_attempt(
             memory_left_bytes, device_bytes = _clean_up(context.device)
         finally:
             left = state.restore()
-    _say_what_is_left(left.restored, left.remaining)
-    left_state = (*left.restored, *left.remaining)
+    restored = left.restored
     if is_loop:
         # The libraries of such loops set variables and handlers in each trial.
-        left_state = (*left.remaining, *outcome.left_state)
+        restored = ()
+    _say_what_is_left(restored, left.remaining)
     sys.stdout.flush()
     sys.stderr.flush()
     return replace(
@@ -98,7 +98,7 @@ def run_attempt(
         device_bytes=device_bytes,
         device_free_bytes=device_free_bytes,
         is_spent=memory_left_bytes is None,
-        left_state=left_state,
+        left_state=(*restored, *left.remaining, *outcome.left_state),
         needs_new_process=outcome.needs_new_process or bool(left.remaining),
     )
 

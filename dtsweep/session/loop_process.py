@@ -53,7 +53,7 @@ class Meeting:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopRequest:
-    """What a new process needs to be a rank for one trial."""
+    """Request for a process that is this rank for one trial."""
 
     task: bytes
     """Pickled: it may have values of the user's types."""
@@ -146,7 +146,7 @@ class LoopProcesses:
         return messages
 
     def _exit_code(self) -> int:
-        """How the trial's process has ended: an exit code, or a signal as a negative number."""
+        """Exit code of the trial's process; a negative number is a signal."""
         try:
             return int(self._connection.recv())
         except (EOFError, ConnectionResetError):

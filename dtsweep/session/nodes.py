@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from dtsweep.hardware.process_state import child_pids
 from dtsweep.session.logs import trial_in
 
 TAIL_BYTES = 2**18
@@ -113,10 +113,9 @@ def write_stacks(pid: int) -> str:
 
 def _trial_processes(pid: int) -> list[int]:
     """Processes that a rank's server of training loops has forked: none, or one."""
-    for child in psutil.Process(pid).children():
-        with contextlib.suppress(psutil.Error):  # it has just ended
-            if LOOP_SERVER in child.cmdline():
-                return [trial.pid for trial in child.children()]
+    for child in child_pids(pid=pid):
+        if LOOP_SERVER in Path(f"/proc/{child}/cmdline").read_text(errors="replace"):
+            return list(child_pids(pid=child))
     return []
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from dtsweep.session.deadlines import collective_timeout_s
 from dtsweep.session.logs import RankLog, open_log
 from dtsweep.session.memory_kills import memory_kills
+from dtsweep.session.session_settings import Code
 from dtsweep.sweep.task import Task
 from dtsweep.sweep.values import is_own_loop
 
@@ -33,7 +34,6 @@ def serve(config: Mapping[str, Any]) -> None:
     import torch
 
     from dtsweep.session.attempt import run_attempt
-    from dtsweep.session.loop_process import LoopProcesses
     from dtsweep.worker.rank import become_rank
     from dtsweep.worker.step_watch import StepWatch
     from dtsweep.worker.world import ProcessGroups
@@ -45,10 +45,8 @@ def serve(config: Mapping[str, Any]) -> None:
     log = _redirect_output(session, rank)
     torch.set_num_threads(settings.cpus_per_worker)
     workload = settings.code.load()
-    loop_runner = None
-    if is_own_loop(workload):
-        # Its imports take as long as what follows here.
-        loop_runner = LoopProcesses(settings.code)
+    # Its imports go on while the rank is set up.
+    loop_runner = _loop_runner(settings.code, workload)
     watch = StepWatch(functools.partial(slot.add_line.remote, session, rank))
     context = become_rank(
         rank,
@@ -88,6 +86,15 @@ def serve(config: Mapping[str, Any]) -> None:
         ray.get(
             slot.finished.remote(session, task.attempt_id, assignment.rank, result, context.secrets)
         )
+
+
+def _loop_runner(code: Code, workload: Any) -> Any:
+    """Start the server of processes for a training loop of the user; None for other workloads."""
+    from dtsweep.session.loop_process import LoopProcesses
+
+    if is_own_loop(workload):
+        return LoopProcesses(code)
+    return None
 
 
 def close_in_children() -> None:

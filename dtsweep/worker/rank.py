@@ -56,7 +56,7 @@ class RankContext:
     """Folder in which the user started the run; None is this process's."""
 
     store: Store | None = None
-    """Where the ranks of a training loop of the user meet; None with one worker."""
+    """Store in which the ranks of a training loop of the user meet; None with one worker."""
 
     loop_runner: LoopRunner | None = None
     """Runs training loops of the user in processes of their own; None runs them in this one."""

@@ -66,6 +66,7 @@ def be_rank(folder: Path, cases: list[str]) -> None:
         os.dup2(log, descriptor)
     faulthandler.enable(file=log)
     faulthandler.register(signal.SIGUSR1, file=log)
+    torch.set_num_threads(1)
     workload = workloads.Script(str(folder / "train.py"), args={"0": ""})
     code = Code(pickled=cloudpickle.dumps(workload), folder=None, start_folder=str(folder))
     runner = LoopProcesses(code)
