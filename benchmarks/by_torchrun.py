@@ -7,8 +7,10 @@ JSON. `--row FILE` also writes it to a file, where no other output comes between
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import os
+import pickle
 import socket
 import sys
 import time
@@ -114,8 +116,12 @@ def _run(
         own_variables=variables,
         packages=packages,
     )
-    # A script that fails alone leaves its process without a group.
+    # A training loop has a group of its own, and destroys this one.
     store = distributed.distributed_c10d._get_default_store()
+    workers = distributed.get_world_size()
+    if workers > 1:
+        meeting = distributed.distributed_c10d.PrefixStore(task.attempt_id, store)
+        context = replace(context, store=meeting)
     result = run_attempt(context, task)
     if result.status == "collateral":
         time.sleep(CAUSE_FIRST_S)
@@ -130,15 +136,18 @@ def _run(
                 row_file,
             )
         return result
-    gathered: list[Any] = [None] * distributed.get_world_size()
-    distributed.gather_object((context.facts, result), gathered if context.rank == 0 else None)
+    sent = base64.b64encode(pickle.dumps((context.facts, result))).decode()
+    store.set(f"measured/{context.rank}", sent)
     if context.rank == 0:
+        texts = [store.get(f"measured/{rank}") for rank in range(workers)]
+        gathered = [pickle.loads(base64.b64decode(text)) for text in texts]
         facts = {rank: facts for rank, (facts, _) in enumerate(gathered)}
         results = with_warmup_marked(
             point, {rank: result for rank, (_, result) in enumerate(gathered)}
         )
         _print_row(trial_row(sweep, point, task, facts, results, harness="torchrun"), row_file)
-    distributed.destroy_process_group()
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
     return result
 
 

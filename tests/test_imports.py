@@ -51,7 +51,7 @@ ONLY_IN_FUNCTIONS = {name: OWNERS[name] for name in LATE.split()} | {
 }
 """Who may import what only where it is needed, so that the module itself is light."""
 
-IN_RANKS = {"session.attempt", "session.in_process"}
+IN_RANKS = {f"session.{name}" for name in ("attempt", "in_process", "loop_process", "loop_server")}
 """Modules of `session` that only ranks import, and torch with them."""
 
 MEASURING = "hardware measure results workloads compression sync metrics worker loops session"

@@ -213,7 +213,7 @@ class Queue:
         if task.is_profiled:
             self._profiles[trial.point.world] += PROFILE_TRIES if status == "ok" else 1
         if not trial.is_canary and is_retried(status, attempt=task.attempt):
-            queue.add_again(trial, attempt=task.attempt + 1, is_first=status == "reused_process")
+            queue.add_again(trial, attempt=task.attempt + 1)
         if queue.alone_attempt == task.attempt_id and status != "ok":
             self._alone.failed(task)
         if trial.is_canary and status == "oom_device":

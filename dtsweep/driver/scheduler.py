@@ -18,7 +18,7 @@ TRIALS_PER_TUNER = 500
 
 
 class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
-    """What it suggests is the next attempt of a slot that is free."""
+    """Tune's search algorithm; it suggests the next attempt of a slot that is free."""
 
     def __init__(self, attempts: Attempts) -> None:
         """Suggest attempts of a run."""

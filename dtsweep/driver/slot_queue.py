@@ -71,7 +71,7 @@ class SlotQueue:
             self.canary_at = now
         return trial, attempt
 
-    def add_again(self, trial: Trial, *, attempt: int, is_first: bool) -> None:
+    def add_again(self, trial: Trial, *, attempt: int) -> None:
         """Line up another attempt at a trial.
 
         It goes behind the others of worlds as large: smaller ones can follow in its session, larger
@@ -80,10 +80,9 @@ class SlotQueue:
         Args:
             trial: that failed.
             attempt: number of the new attempt.
-            is_first: whether it comes before all others.
         """
         as_large = [t for t, _ in self.trials if t.point.workers >= trial.point.workers]
-        self.group.insert(0 if is_first else len(as_large), (trial, attempt))
+        self.group.insert(len(as_large), (trial, attempt))
 
     def measure_alone(self, canary: Trial) -> None:
         """Have a canary measured next, while nothing else runs."""

@@ -73,7 +73,7 @@ class ProcessState:
         self._tasks = "*"
         if is_shared:
             self._tasks = str(threading.get_native_id())
-        self._children = set(_child_pids(self._tasks))
+        self._children = set(child_pids(self._tasks))
 
     def restore(self) -> LeftState:
         """Restore what has changed, and end new child processes."""
@@ -85,7 +85,7 @@ class ProcessState:
         settings, remaining = put_back(self._settings)
         changed += settings
         until = time.monotonic() + END_S
-        pids = set(_child_pids(self._tasks)) - self._children
+        pids = set(child_pids(self._tasks)) - self._children
         ended, alive = _end_children(pids, until=until)
         changed += ended
         remaining += alive
@@ -201,13 +201,14 @@ def _is_closed(stream: io.TextIOBase | None) -> bool:
     return stream is not None and stream.closed
 
 
-def _child_pids(tasks: str) -> Iterator[int]:
-    """Yield the direct child processes of some threads of this process, as the kernel lists them.
+def child_pids(tasks: str = "*", *, pid: int | str = "self") -> Iterator[int]:
+    """Yield the direct child processes of some threads of a process, as the kernel lists them.
 
     Args:
         tasks: id of a thread, or `*` for all.
+        pid: of the process; by default this one.
     """
-    for task in Path("/proc/self/task").glob(tasks):
+    for task in Path(f"/proc/{pid}/task").glob(tasks):
         with suppress(OSError):  # the thread has ended, or the kernel has no such list
             yield from map(int, (task / "children").read_text().split())
 

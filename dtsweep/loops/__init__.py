@@ -8,10 +8,6 @@ Each worker process; imports torch and never Ray. In reading order:
     script_folder   the working directory of a script
     script          a script of the user, run as the main program
     no_steps        how a loop is ended, also one without steps that can be seen
-    interpreter     settings of Python and torch that such a loop changes
-    patches         functions of libraries that it replaces
-    library_state   what libraries know of a process
-    given_back      all of that, restored after its trial
     own_parts       timed steps of a loop that goes on by itself
     own_facts       its model, wrapper and precision, read off its objects
     own_checks      meaning of its updates, by those of all ranks

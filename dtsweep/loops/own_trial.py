@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from torch import distributed
+from torch.distributed import distributed_c10d
+
 from dtsweep.loops.own_loop import OwnLoop
-from dtsweep.loops.script import calls_at_its_end, run_script, script_here
+from dtsweep.loops.script import run_exit_functions, run_script, script_here
 from dtsweep.loops.script_folder import ScriptFolder, own_folder
 from dtsweep.measure.store_group import StoreGroup
 from dtsweep.metrics.own_loops import broken_promise
@@ -17,34 +21,39 @@ from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.arguments import command_line
 from dtsweep.sweep.task import Task
 from dtsweep.worker.rank import RankContext
-from dtsweep.worker.world import own_group, without_group
+from dtsweep.worker.world import torchrun_variables
 from dtsweep.workloads.own import Script
 
 
 def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], None]) -> Measured:
     """Run the loop of a task on this rank until it is measured.
 
+    What it changes in the process stays. A process group of before is destroyed.
+
     Raises:
         LoopTooShortError: the loop ended before it was measured.
     """
     point = task.point_of(context.workload)
-    workload = point.workload
-    workers = point.workers
+    workload, workers = point.workload, point.workers
+    _leave_group()
+    variables = torchrun_variables(context.store, rank=context.rank, workers=workers)
+    os.environ.update(variables)
+    group = StoreGroup(context.store, rank=context.rank, workers=workers)
     with ExitStack() as stack:
         if isinstance(workload, Script):
             words = command_line(workload.arguments, workload.values(point))
             script = script_here(Path(workload.path))
-            # Left after the group: ranks that wait for this one then know that it has ended.
             folder = stack.enter_context(_folder(context, task, script, words))
             train: Callable[[], object] = functools.partial(
                 run_script, folder.copy_of(script), words, copies=folder.places
             )
-            store = stack.enter_context(without_group(f"{task.attempt_id}/script"))
         else:
-            train = functools.partial(_run_function, functools.partial(workload.train, point))
-            store = stack.enter_context(own_group(f"{task.attempt_id}/loop"))
-        group = StoreGroup(store if workers > 1 else None, rank=context.rank, workers=workers)
+            _join_group(context, workers)
+            train = functools.partial(workload.train, point)
+        if context.ends_with_trial:
+            stack.callback(run_exit_functions)
         measured = OwnLoop(task, context, group, on_warm=on_warm).run(train)
+        _leave_group()
     given = workload.given_samples(point)
     if given is not None:
         measured = replace(
@@ -71,7 +80,23 @@ def _folder(
         context.changed_files[:] = changes
 
 
-def _run_function(train: Callable[[], object]) -> None:
-    """Run a function that trains until it ends, and what it registers for the end of a process."""
-    with calls_at_its_end():
-        train()
+def _join_group(context: RankContext, workers: int) -> None:
+    """Be in a process group of all workers."""
+    backend = "gloo"
+    if context.device.type == "cuda":
+        backend = "nccl"
+    store: distributed_c10d.Store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
+    if context.store is not None:
+        store = distributed_c10d.PrefixStore("own", context.store)
+    distributed.init_process_group(
+        backend,
+        store=store,
+        rank=context.rank,
+        world_size=workers,
+        timeout=store.timeout,  # type: ignore[attr-defined]  # missing in torch's stub
+    )
+
+
+def _leave_group() -> None:
+    if distributed.is_initialized():
+        distributed.destroy_process_group()

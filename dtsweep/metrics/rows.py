@@ -167,7 +167,6 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
         "oom_device",
         "oom_host",
         "infeasible",
-        "reused_process",
         "user_error",
         "version_mismatch",
         "timeout",

@@ -17,8 +17,6 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "preempted": "a machine was taken back by its owner",
         "collateral": "ended by the failure of a peer of its trial, of its session, or of the "
         "process of its slot",
-        "reused_process": "a training loop of the user raised an exception in processes that had "
-        "run another one, which may be why",
         "nan": "the loss was not finite",
         "wrong_gradient": "the workers' gradients were not exchanged, or are not one worker's",
         "wrong_parameters": "the workers' parameters differ after an exchange",
@@ -149,7 +147,7 @@ WRONG = ("wrong_gradient", "wrong_parameters", "wrong_traffic", "wrong_samples")
 FINAL = frozenset({"ok", "oom_device", "nan", *WRONG, "user_error", "timeout"})
 """Not measured again when a sweep is resumed."""
 
-RETRIED = frozenset({"rank_died", "node_lost", "preempted", "collateral", "reused_process"})
+RETRIED = frozenset({"rank_died", "node_lost", "preempted", "collateral"})
 """Measured up to two more times within one run."""
 
 LOST = RETRIED | {"cancelled", "budget", "storage"}

@@ -1,7 +1,8 @@
 """One live worker group, which is handed trial after trial.
 
 An actor next to the driver (`slot`), and the ranks (`worker_loop`), which ask it for tasks; imports
-Ray Train, and torch in functions alone but for `attempt` and `in_process`. In reading order:
+Ray Train, and torch in functions alone but for `attempt`, `in_process` and those of loops. In
+reading order:
 
     logs            the ranks' log files: private, bounded, swept away
     nodes           small Ray tasks on a given node: its logs, stacks, signs of life
@@ -13,6 +14,8 @@ Ray Train, and torch in functions alone but for `attempt` and `in_process`. In r
     shards          the parameter server's shards on the ranks' nodes
     memory_kills    processes that the kernel has killed for want of memory
     attempt         one attempt at a trial: has it measured, says how it ended
+    loop_process    a process for each trial of a training loop, as the rank sees it
+    loop_server     the server that forks these processes
     in_process      a world of one rank in this very process
     worker_loop     the loop in which a session's ranks take tasks
     trainer         the TorchTrainer of a session

@@ -23,11 +23,7 @@ from dtsweep.errors import error_line, in_user_code, raised_at
 from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.memory import free_bytes, oom_status, release_memory, total_bytes
 from dtsweep.hardware.process_state import ProcessState
-from dtsweep.loops.given_back import loop_state_kept
-from dtsweep.loops.no_steps import NoStepsError
-from dtsweep.loops.own_loop import LoopTooShortError
 from dtsweep.loops.own_trial import measure_own
-from dtsweep.loops.script import ScriptExitError
 from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.stopping import FEWEST_MEASURED
 from dtsweep.measure.store_group import GaveUpError
@@ -75,32 +71,24 @@ def run_attempt(
         servers: shards of the parameter server, if the mode needs them.
         on_warm: called with the slowest warm-up step in seconds, just before the window.
     """
+    is_loop = task.point.sync == AS_WRITTEN
     with backend_flags_kept():
         state = ProcessState(is_shared=context.is_own_process)
         device_free_bytes = free_bytes(context.device)
-        context.changed_files.clear()
-        if context.watch is not None:
-            context.watch.begin()
         try:
-            with loop_state_kept(task, context.device) as left_by_loop:
-                outcome = _outcome(context, task, servers, on_warm)
+            if is_loop and context.loop_runner is not None:
+                outcome = context.loop_runner.run(context, task, on_warm)
+            else:
+                outcome = outcome_of(context, task, servers=servers, on_warm=on_warm)
             began_cleanup = time.perf_counter()
             memory_left_bytes, device_bytes = _clean_up(context.device)
         finally:
-            if context.watch is not None:
-                context.watch.end()
-            # The workload may have read some from a file.
-            context.secrets.update(
-                {name: text for name, text in os.environ.items() if is_looked_for(name, text)}
-            )
             left = state.restore()
-    restored = (*left_by_loop.restored, *left.restored)
-    remaining = (*left_by_loop.remaining, *left.remaining)
-    _say_what_is_left(restored, remaining)
-    left_state = (*restored, *remaining)
-    if task.point.sync == AS_WRITTEN:
-        # The libraries of such loops set variables, filters and handlers in each trial.
-        left_state = (*remaining, *_say_changed_files(context))
+    restored = left.restored
+    if is_loop:
+        # The libraries of such loops set variables and handlers in each trial.
+        restored = ()
+    _say_what_is_left(restored, left.remaining)
     sys.stdout.flush()
     sys.stderr.flush()
     return replace(
@@ -110,9 +98,32 @@ def run_attempt(
         device_bytes=device_bytes,
         device_free_bytes=device_free_bytes,
         is_spent=memory_left_bytes is None,
-        left_state=left_state,
-        needs_new_process=outcome.needs_new_process or bool(remaining),
+        left_state=(*restored, *left.remaining, *outcome.left_state),
+        needs_new_process=outcome.needs_new_process or bool(left.remaining),
     )
+
+
+def outcome_of(
+    context: RankContext,
+    task: Task,
+    *,
+    servers: Sequence[Any] = (),
+    on_warm: Callable[[float], None] = lambda _: None,
+) -> RankResult:
+    """Run one attempt in this very process; what it changes there stays."""
+    context.changed_files.clear()
+    if context.watch is not None:
+        context.watch.begin()
+    try:
+        outcome = _outcome(context, task, servers, on_warm)
+    finally:
+        if context.watch is not None:
+            context.watch.end()
+        # The workload may have read some from a file.
+        context.secrets.update(
+            {name: text for name, text in os.environ.items() if is_looked_for(name, text)}
+        )
+    return replace(outcome, left_state=_say_changed_files(context))
 
 
 def _say_what_is_left(restored: Sequence[str], remaining: Sequence[str]) -> None:
@@ -143,7 +154,8 @@ def _outcome(
     context: RankContext, task: Task, servers: Sequence[Any], on_warm: Callable[[float], None]
 ) -> RankResult:
     """Measure the task; an exception of any kind becomes a status and a reason."""
-    joined = distributed.is_initialized()
+    # A loop makes a group of its own.
+    joined = distributed.is_initialized() and task.point.sync != AS_WRITTEN
     try:
         if reason := _impossible_here(context, task.point):
             return RankResult(status="infeasible", reason=reason)
@@ -159,32 +171,16 @@ def _outcome(
             _print(error)
         status = status_of(error, has_peers=task.point.workers > 1)
         has_left = joined and not distributed.is_initialized()
-        # The end of a session removes its group, and what is still under way then fails. A script
-        # has a group of its own, and where it fails alone it can't get the session's back.
-        if has_left and task.point.sync != AS_WRITTEN:
+        if has_left:
+            # The end of a session removes its group, and what is still under way then fails.
             status = "collateral"
         reason = without_secrets(_reason(error, status))
-        if status == "user_error" and _may_come_of_an_earlier_loop(error, context, task):
-            status = "reused_process"
-            has_left = True
         return RankResult(status=status, reason=reason, needs_new_process=has_left)
     measured = _without_secrets(measured)
     status, reason = verdict_on(measured, task, task.point_of(context.workload))
     reason = reason and without_secrets(reason)
-    if task.point.sync == AS_WRITTEN:
-        context.loops.append(task.attempt_id)
     has_left = joined and not distributed.is_initialized()
     return RankResult(status=status, reason=reason, measured=measured, needs_new_process=has_left)
-
-
-def _may_come_of_an_earlier_loop(error: BaseException, context: RankContext, task: Task) -> bool:
-    """True if a loop failed where another one has run in its process, and can get a new one.
-
-    A script may do what a process can do once, such as registering a name with a library.
-    """
-    if task.point.sync != AS_WRITTEN or not context.loops or not context.is_replaceable:
-        return False
-    return not isinstance(error, (LoopTooShortError, NoStepsError, ScriptExitError))
 
 
 def _impossible_here(context: RankContext, point: Point) -> str | None:
@@ -203,10 +199,10 @@ def _impossible_here(context: RankContext, point: Point) -> str | None:
 def _ends_the_run(error: BaseException, context: RankContext) -> bool:
     """True for the end of a debugger, and for Ctrl-C in the user's own process.
 
-    A rank of Ray Train runs the workload outside of its main thread. Ctrl-C never arrives there, so
-    that the workload itself has raised the exception.
+    A rank of Ray Train runs the workload outside of its main thread, or in a process that Ctrl-C
+    never reaches: there the workload itself has raised the exception.
     """
-    if isinstance(error, KeyboardInterrupt):
+    if isinstance(error, KeyboardInterrupt) and not context.ends_with_trial:
         return threading.current_thread() is threading.main_thread()
     return context.is_own_process and isinstance(error, bdb.BdbQuit)
 

@@ -17,7 +17,7 @@ WAITING = re.compile(
 
 _FRAME = re.compile(r'^  File ".*", line \d+ in .+$')
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+")
-_ATTEMPT = re.compile(r'/dtsweep/session/attempt\.py", line \d+ in run_attempt$')
+_ATTEMPT = re.compile(r'/dtsweep/session/attempt\.py", line \d+ in (?:run_attempt|outcome_of)$')
 
 
 Begun = Mapping[str, int]
@@ -78,7 +78,7 @@ def attempt_stack(log: str) -> list[str]:
     """Frames of the thread that runs the attempt, the innermost first.
 
     They are those of the last stacks in a log; empty where it has none. `faulthandler` cuts a stack
-    at 100 frames: without a thread that shows `run_attempt`, the deepest one is taken.
+    at 100 frames: without a thread that shows the attempt, the deepest one is taken.
     """
     threads: list[list[str]] = []
     for line in log.splitlines():

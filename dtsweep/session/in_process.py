@@ -60,7 +60,9 @@ def _world_of_one(sweep: Sweep) -> Iterator[torch.device]:
     try:
         yield device
     finally:
-        distributed.destroy_process_group()
+        # A training loop has a group of its own.
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
 
 
 def _check_variables(variables: Mapping[str, str]) -> None:

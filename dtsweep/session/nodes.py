@@ -13,10 +13,14 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from dtsweep.hardware.process_state import child_pids
 from dtsweep.session.logs import trial_in
 
 TAIL_BYTES = 2**18
 """The end of a rank's log that is kept."""
+
+LOOP_SERVER = "dtsweep.session.loop_server"
+"""Module of a rank's server of training loops, in the command line of its process."""
 
 NO_LOG = "log unavailable"
 
@@ -92,17 +96,27 @@ def read_trial(path: str, heading: str) -> str:
 
 
 def write_stacks(pid: int) -> str:
-    """Make a process on this node write its stacks to its log; return its state (proc(5)).
+    """Make a rank on this node write its stacks to its log; return its state (proc(5)).
 
-    A process that is stopped (T) writes none. Empty where it has just ended; its log says as much.
+    Of a rank that runs a training loop in a process of its own, that one's stacks come last, and it
+    is its state. A process that is stopped (T) writes none. Empty where the rank has just ended;
+    its log says as much.
     """
-    try:
-        state = state_of(pid)
-        os.kill(pid, signal.SIGUSR1)
-    except (ProcessLookupError, FileNotFoundError):
-        return ""
-    time.sleep(0.5)
+    state = ""
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        for process in (pid, *_trial_processes(pid)):
+            state = state_of(process)
+            os.kill(process, signal.SIGUSR1)
+            time.sleep(0.5)
     return state
+
+
+def _trial_processes(pid: int) -> list[int]:
+    """Processes that a rank's server of training loops has forked: none, or one."""
+    for child in child_pids(pid=pid):
+        if LOOP_SERVER in Path(f"/proc/{child}/cmdline").read_text(errors="replace"):
+            return list(child_pids(pid=child))
+    return []
 
 
 def state_of(pid: int) -> str:

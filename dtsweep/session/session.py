@@ -29,6 +29,7 @@ from dtsweep.session.start_errors import SessionError, check_ranks
 from dtsweep.session.state import FOLLOWING, SessionState
 from dtsweep.session.trainer import cancel_node_request, train_run_of, trainer_of
 from dtsweep.session.worker_loop import collectives_begun
+from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import World
 from dtsweep.sweep.task import Task
 
@@ -252,7 +253,10 @@ class Session:
 
     async def why_silent(self, task: Task) -> Diagnosis:
         """Say which ranks don't answer; have all write their stacks to their logs."""
-        collectives = await self._asked(collectives_begun)
+        collectives: dict[int, Any] = dict.fromkeys(range(len(self.members)))
+        if task.point.sync != AS_WRITTEN:
+            # A training loop has process groups of its own, in another process.
+            collectives = await self._asked(collectives_begun)
         return await why_silent(
             self._ranks(),
             answered=set(self.results),

@@ -17,7 +17,9 @@ from typing import Any
 from dtsweep.session.deadlines import collective_timeout_s
 from dtsweep.session.logs import RankLog, open_log
 from dtsweep.session.memory_kills import memory_kills
+from dtsweep.session.session_settings import Code
 from dtsweep.sweep.task import Task
+from dtsweep.sweep.values import is_own_loop
 
 
 def serve(config: Mapping[str, Any]) -> None:
@@ -42,19 +44,20 @@ def serve(config: Mapping[str, Any]) -> None:
     rank = ray.train.get_context().get_world_rank()
     log = _redirect_output(session, rank)
     torch.set_num_threads(settings.cpus_per_worker)
+    workload = settings.code.load()
+    # Its imports go on while the rank is set up.
+    loop_runner = _loop_runner(settings.code, workload)
     watch = StepWatch(functools.partial(slot.add_line.remote, session, rank))
     context = become_rank(
         rank,
         ray.train.torch.get_device(),
-        workload=settings.code.load(),
+        workload=workload,
         own_variables=config["variables"],
         packages=settings.code.packages,
         node_id=ray.get_runtime_context().get_node_id(),
         log=str(log.path),
     )
-    context = replace(
-        context, watch=watch, start_folder=settings.code.start_folder, is_replaceable=True
-    )
+    context = replace(context, watch=watch, loop_runner=loop_runner)
     is_first = True
     close_in_children()
     groups = ProcessGroups()
@@ -83,6 +86,15 @@ def serve(config: Mapping[str, Any]) -> None:
         ray.get(
             slot.finished.remote(session, task.attempt_id, assignment.rank, result, context.secrets)
         )
+
+
+def _loop_runner(code: Code, workload: Any) -> Any:
+    """Start the server of processes for a training loop of the user; None for other workloads."""
+    from dtsweep.session.loop_process import LoopProcesses
+
+    if is_own_loop(workload):
+        return LoopProcesses(code)
+    return None
 
 
 def close_in_children() -> None:

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 # Before a group exists: its functions take the group as a default and would keep it from being
 # destroyed, and a thread of gloo that still holds a tensor when Python ends aborts the process.
 import torch.distributed.nn.functional
+from torch.distributed.distributed_c10d import Store
 
 from dtsweep.errors import SweepError
 from dtsweep.hardware.fingerprint import fingerprint
 from dtsweep.hardware.memory import release_memory
 from dtsweep.hardware.nvml import device_count, driver
 from dtsweep.hardware.telemetry import Telemetry
-from dtsweep.metrics.rank_result import RankFacts
+from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.sweep.settings import Resources
+from dtsweep.sweep.task import Task
 from dtsweep.text import count_of
 from dtsweep.worker.step_watch import StepWatch
+
+
+class LoopRunner(Protocol):
+    """Runs training loops of the user in other processes than the rank's."""
+
+    def run(self, context: RankContext, task: Task, on_warm: Callable[[float], None]) -> RankResult:
+        """Run one attempt; its arguments are those of `run_attempt`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +55,11 @@ class RankContext:
     start_folder: str | None = None
     """Folder in which the user started the run; None is this process's."""
 
-    loops: list[str] = field(default_factory=list)
-    """Attempts of training loops of the user that were measured in this process."""
+    store: Store | None = None
+    """Store in which the ranks of a training loop of the user meet; None with one worker."""
+
+    loop_runner: LoopRunner | None = None
+    """Runs training loops of the user in processes of their own; None runs them in this one."""
 
     secrets: dict[str, str] = field(default_factory=dict)
     """Secret variables of its process by name, to be left out of its log."""
@@ -55,8 +67,8 @@ class RankContext:
     changed_files: list[str] = field(default_factory=list)
     """Files of the user that have changed while the last script ran in this process."""
 
-    is_replaceable: bool = False
-    """True if a later attempt can get new processes, as in a session of Ray."""
+    ends_with_trial: bool = False
+    """True if this process was made for one trial of a training loop."""
 
     watch: StepWatch | None = None
     """Says where the workload is if no step ends for long."""

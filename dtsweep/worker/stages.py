@@ -21,7 +21,7 @@ A sync mode runs its steps inside, and yields nothing.
 
 
 class Stages(Protocol):
-    """What follows a window, stage by stage, on one rank; each keeps fields of `Measured`."""
+    """Stages after a window on one rank; each keeps fields of `Measured`."""
 
     def checks(self) -> Steps:
         """See what a step does, and compare gradients and parameters of all ranks."""

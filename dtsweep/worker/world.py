@@ -7,26 +7,19 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from datetime import timedelta
 from ipaddress import ip_address
 from types import FunctionType
-from typing import Any
 
 from torch import distributed
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import Store
 
-from dtsweep.hardware.variables import variables_set
 from dtsweep.sync.groups import forget_groups, position
 from dtsweep.sync.meshes import wait_up_to
 
 FIRST = 0
 """Number of the world that Ray Train sets up: all ranks of the session."""
-
-FAILED_S = 2.0
-"""A rank whose part failed waits so long for the others to end theirs."""
 
 
 class ProcessGroups:
@@ -100,82 +93,6 @@ class ProcessGroups:
             self._backend, store=store, rank=rank, world_size=workers, timeout=self._timeout
         )
         return True
-
-
-@contextmanager
-def without_group(name: str) -> Iterator[distributed_c10d.Store | None]:
-    """Give this process's group up for a while; called by all its ranks.
-
-    Code that makes a process group of its own finds none, and what `torchrun` sets in the
-    environment: a group that it makes by `init_process_group()` has the same ranks. At the end that
-    group is destroyed if it is still there, and the earlier one is made again. Where a rank fails
-    while others go on or wait for it, no rank gets its group back: the failure would not be known
-    before they end.
-
-    Args:
-        name: of this time alone, equal on all ranks.
-
-    Yields:
-        The store of the earlier group, with keys of this time alone; None without a group.
-    """
-    if not distributed.is_initialized():
-        with variables_set(torchrun_variables(None, rank=0, workers=1)):
-            yield None
-        return
-    store = distributed_c10d._get_default_store()
-    backend, timeout = distributed.get_backend(), store.timeout  # type: ignore[attr-defined]  # missing in torch's stub
-    rank, workers = distributed.get_rank(), distributed.get_world_size()
-    own_store = distributed_c10d.PrefixStore(name, store)
-    _leave_group()
-    wait_s = FAILED_S
-    # Each new group wraps it in another function.
-    hook = sys.excepthook
-    try:
-        with variables_set(torchrun_variables(own_store, rank=rank, workers=workers)):
-            yield own_store
-        wait_s = timeout.total_seconds()
-    finally:
-        if distributed.is_initialized():
-            _leave_group()
-        sys.excepthook = hook
-        if _have_all_ended(own_store, workers=workers, wait_s=wait_s):
-            again = distributed_c10d.PrefixStore("again", own_store)
-            distributed.init_process_group(
-                backend, store=again, rank=rank, world_size=workers, timeout=timeout
-            )
-            sys.excepthook = hook
-
-
-@contextmanager
-def own_group(name: str) -> Iterator[distributed_c10d.Store | None]:
-    """Be in another group of the same ranks for a while; called by all of them.
-
-    What is made from it, or left of it, ends with it.
-
-    Yields:
-        As `without_group`.
-    """
-    ranks: dict[str, Any] = {}
-    if distributed.is_initialized():
-        ranks["backend"] = distributed.get_backend()
-        ranks["rank"], ranks["world_size"] = distributed.get_rank(), distributed.get_world_size()
-    with without_group(name) as store:
-        if store is not None:
-            timeout = store.timeout  # type: ignore[attr-defined]  # missing in torch's stub
-            own_store = distributed_c10d.PrefixStore("own", store)
-            distributed.init_process_group(store=own_store, timeout=timeout, **ranks)
-        yield store
-
-
-def _have_all_ended(store: distributed_c10d.Store, *, workers: int, wait_s: float) -> bool:
-    """True if all ranks have called this before one of them had waited too long; equal on all."""
-    if store.add("ended", 1) == workers:
-        store.compare_set("all ended", "", "yes")
-    # Each kind of store has an error of its own.
-    with suppress(RuntimeError):
-        store.wait(["all ended"], timedelta(seconds=wait_s))
-    # The first of the two answers stays.
-    return bool(store.compare_set("all ended", "", "no") == b"yes")
 
 
 def _leave_group() -> None:

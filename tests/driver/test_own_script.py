@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
 
 from tests.conftest import Command
@@ -190,40 +192,92 @@ def test_a_rank_that_fails_or_makes_no_step_is_named_and_refused_arguments_cost_
     assert rows["session"].nunique() < 4
 
 
-ONCE = """
-import argparse
-import threading
-import time
-
-import torch
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--batch-size", type=int)
-parser.parse_args()
-if getattr(threading, "registered", False):
-    raise ValueError("registered already")
-threading.registered = True
+LOOP = """
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for step in range(10000):
+while True:
     model(torch.ones(8, 4)).square().mean().backward()
     optimizer.step()
     time.sleep(0.002)
 """
 
+CHANGING = """
+import argparse, atexit, multiprocessing, os, signal, subprocess, sys, threading, time
+import torch
 
-def test_what_a_script_can_do_only_once_in_a_process_is_done_in_new_ones(
+parser = argparse.ArgumentParser()
+parser.add_argument("--case", type=int)
+parser.parse_args()
+assert threading.current_thread() is threading.main_thread()
+assert torch.nn.Linear.extra_repr.__module__ == "torch.nn.modules.linear"
+assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+assert threading.active_count() < 4
+torch.nn.Linear.extra_repr = lambda self: "mine"
+signal.signal(signal.SIGTERM, lambda *_: None)
+multiprocessing.set_start_method("spawn")
+threading.Thread(target=time.sleep, args=(3600,)).start()
+os.environ["LEFT"] = "1"
+sys.stdout.close()
+print("sleeps", subprocess.Popen(["sleep", "3600"]).pid, file=sys.stderr)
+atexit.register(lambda: print("at the end of", os.getpid(), file=sys.stderr))
+"""
+
+
+def test_what_a_script_does_to_its_process_ends_with_its_trial(
     ray_address: str, tmp_path: Path, dtsweep_command: Command
 ) -> None:
-    (tmp_path / "train.py").write_text(ONCE)
-    axes: Axes = {"args.batch-size": [4, 8]}
+    (tmp_path / "train.py").write_text(CHANGING + LOOP)
+    axes: Axes = {"args.case": [1, 2, 3]}
     measure = f"{TIMED}, canary=False"
     arguments = ("--address", ray_address)
     code, _, rows = run(tmp_path, axes, dtsweep_command, *arguments, measure=measure)
-    rows = rows.sort_values("started_at")
-    assert (code, rows["status"].tolist()) == (0, ["ok", "reused_process", "ok"])
-    assert "registered already" in rows["reason"].iloc[1]
-    assert rows["session"].nunique() == 2
+    assert (code, rows["status"].tolist()) == (0, ["ok"] * 3), rows["reason"].tolist()
+    ranks = pd.read_parquet(tmp_path / "results" / "ranks")
+    assert ranks["left_state"].isna().all()
+    assert rows["session"].nunique() == 1
+    assert not [pid for pid in psutil.pids() if _is_sleeping(pid)]
+
+
+def _is_sleeping(pid: int) -> bool:
+    with suppress(psutil.Error):
+        return psutil.Process(pid).cmdline() == ["sleep", "3600"]
+    return False
+
+
+ENDING = """
+import argparse, os, signal, time
+from pathlib import Path
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--case")
+case = parser.parse_args().case
+if case == "exits":
+    os._exit(7)
+marker = Path(MARKER)
+if case == "killed" and not marker.exists():
+    marker.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_script_that_is_killed_is_tried_again_and_one_that_exits_is_not(
+    ray_address: str, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    source = ENDING.replace("MARKER", repr(str(tmp_path / "killed")))
+    (tmp_path / "train.py").write_text(source + LOOP)
+    axes: Axes = {"args.case": ["exits", "killed"]}
+    measure = f"{TIMED}, canary=False"
+    arguments = ("--address", ray_address)
+    code, _, rows = run(tmp_path, axes, dtsweep_command, *arguments, measure=measure)
+    assert code == 1
+    of_exits = rows[rows["workload_args.case"] == "exits"]
+    assert of_exits["status"].tolist() == ["user_error"]
+    reason = "rank 0: the process of the training loop ended with exit code 7, by os._exit perhaps"
+    assert of_exits["reason"].tolist() == [reason]
+    of_killed = rows[rows["workload_args.case"] == "killed"].sort_values("attempt")
+    assert of_killed["status"].tolist() == ["rank_died", "ok"]
+    assert of_killed["session"].nunique() == 2
 
 
 def test_a_trainer_of_transformers_is_swept_by_the_axes_of_a_point(
@@ -231,7 +285,7 @@ def test_a_trainer_of_transformers_is_swept_by_the_axes_of_a_point(
 ) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    source = Path(__file__).parents[1] / "worker" / "library_loops.py"
+    source = Path(__file__).parents[1] / "loops" / "library_loops.py"
     (tmp_path / "library_loops.py").write_text(source.read_text())
     axes: Axes = {"workers": [1, 2], "micro_batch": [4, 8], "accumulation": [1, 2]}
     code, _, rows = run(

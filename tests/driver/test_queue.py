@@ -117,21 +117,11 @@ def test_each_repeat_and_each_fresh_trial_has_a_session_of_its_own() -> None:
     assert len(set(groups)) == 2
 
 
-@pytest.mark.parametrize(
-    ("statuses", "attempts", "workers"),
-    [
-        (["rank_died"], [1, 1, 1, 2, 1, 1, 1], [2, 2, 2, 2, 1, 1, 1]),
-        # In new processes it is the first.
-        (["ok", "reused_process"], [1, 1, 2, 1, 1, 1, 1], [2, 2, 2, 2, 1, 1, 1]),
-    ],
-)
-def test_what_is_tried_again_comes_before_smaller_worlds(
-    statuses: list[str], attempts: list[int], workers: list[int]
-) -> None:
+def test_what_is_tried_again_comes_before_smaller_worlds() -> None:
     queue = queue_of(is_nested=True, canary=False)
-    handed_out = work_off(queue, *statuses, session_has_ended=True)
-    assert [task.attempt for _, task in handed_out] == attempts
-    assert [trial.point.workers for trial, _ in handed_out] == workers
+    handed_out = work_off(queue, "rank_died", session_has_ended=True)
+    assert [task.attempt for _, task in handed_out] == [1, 1, 1, 2, 1, 1, 1]
+    assert [trial.point.workers for trial, _ in handed_out] == [2, 2, 2, 2, 1, 1, 1]
 
 
 def test_a_session_that_ends_before_smaller_worlds_is_followed_by_one_of_theirs() -> None:

@@ -1,26 +1,21 @@
-"""A user's script in this process: what it sees, that nothing of it stays, and how it fails."""
+"""A user's script as the main program of a process: what it sees, and how it fails."""
 
 from __future__ import annotations
 
-import atexit
 import io
 import os
 import shutil
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from dtsweep import Measure, Point, Resources, Sweep, workloads
+from dtsweep import Measure, workloads
 from dtsweep.loops.script import LastLine, ScriptExitError, run_script, script_here
-from dtsweep.metrics.rank_result import RankResult
-from dtsweep.session.attempt import run_attempt
-from dtsweep.session.in_process import only_rank
-from dtsweep.sweep.modes import AS_WRITTEN
-from dtsweep.sweep.task import Task, task_of
-from dtsweep.worker.rank import RankContext
+from tests.loops.trials import Ended, run_trial
+from tests.ranks import spawn
+
+MEASURE = Measure(half_width=None, warmup_steps=1, min_steps=5, min_seconds=0, max_seconds=30)
 
 TRAIN = """\
 import argparse, os, sys, time
@@ -48,42 +43,20 @@ ENDS = "KeyError: raise"
 """End of a handler that catches nothing."""
 
 
-def task_for(folder: Path, text: str, *arguments: str) -> tuple[Sweep, Task]:
-    """A sweep of a script with this text, and its one task."""
-    script = folder / "train.py"
-    script.write_text(text)
-    (folder / "data.txt").write_text("data")
-    sweep = Sweep(
-        workload=workloads.Script(str(script), arguments=arguments),
-        axes={"workers": [1]},
-        measure=Measure(
-            half_width=None, warmup_steps=1, min_steps=5, min_seconds=0, max_seconds=30
-        ),
-        resources=Resources(gpus_per_worker=0, cpus_per_worker=1),
-    )
-    return sweep, task_of(sweep, Point(workload=sweep.workload, sync=AS_WRITTEN))
-
-
-@pytest.fixture(scope="module")
-def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankContext]:
-    """The only rank, which runs one script after another."""
-    sweep, _ = task_for(tmp_path_factory.mktemp("any"), "")
-    with only_rank(sweep) as rank:
-        yield rank
-
-
-Run = Callable[..., RankResult]
+Run = Callable[..., Ended]
 
 
 @pytest.fixture
-def measured(context: RankContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a script in this process; its attempt ends in any way."""
+def measured(tmp_path: Path) -> Run:
+    """Run a script, which may end in any way."""
 
-    def run(text: str, *arguments: str) -> RankResult:
-        sweep, task = task_for(tmp_path, text, *arguments)
-        return run_attempt(replace(context, workload=sweep.workload), task)
+    def run(text: str, *arguments: str) -> Ended:
+        script = tmp_path / "train.py"
+        script.write_text(text)
+        (tmp_path / "data.txt").write_text("data")
+        workload = workloads.Script(str(script), arguments=arguments)
+        return run_trial(workload, MEASURE, folder=tmp_path)
 
-    monkeypatch.chdir(tmp_path)
     return run
 
 
@@ -99,7 +72,6 @@ def measured(context: RankContext, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             "the script ended with exit code 3; its last line on stderr: paper (train.py:1)",
         ),
         ("exit('no data')", "the script ended with exit code 1: no data (train.py:1)"),
-        ("import os; os._exit(5)", "the script ended its process by os._exit(5) (train.py:1)"),
         ("pass", "the training loop ended after 0 optimizer steps, before it was measured: 7 mo"),
     ],
 )
@@ -108,27 +80,28 @@ def test_a_failure_has_the_scripts_file_and_line(
 ) -> None:
     (tmp_path / "helper.py").write_text("def fail():\n    raise KeyError('rows')\n")
     (tmp_path / "broken.py").write_text("\nx = (\n")
-    result = measured(line)
+    (result,) = measured(line).results
     assert result.status == "user_error"
     assert str(result.reason).startswith(reason)
     assert (result.left_state, result.needs_new_process) == ((), False)
 
 
 def test_the_log_has_the_scripts_output_and_its_traceback_alone(
-    measured: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    measured: Run, tmp_path: Path
 ) -> None:
     text = TRAIN.replace("EXCEPT", ENDS).replace("FAIL", "raise ValueError('late')")
-    assert measured(text.replace("100", "2")).reason == "ValueError: late (train.py:19)"
-    said = capsys.readouterr()
-    assert "reading data\n" in said.out
-    traceback = said.err.partition("Traceback (most recent call last):\n")[2].splitlines()
+    ended = measured(text.replace("100", "2"))
+    assert ended.results[0].reason == "ValueError: late (train.py:19)"
+    (said,) = ended.said
+    assert said.startswith("reading data\n")
+    traceback = said.partition("Traceback (most recent call last):\n")[2].splitlines()
     assert traceback[0] == f'  File "{tmp_path}/train.py", line 19, in <module>'
     assert traceback[-1] == "ValueError: late"
     assert "dtsweep/worker" not in "".join(traceback)
 
 
 def test_an_argument_that_its_parser_refuses_is_named(measured: Run) -> None:
-    result = measured(TRAIN.replace("EXCEPT", ENDS), "--batch-sise", "8")
+    (result,) = measured(TRAIN.replace("EXCEPT", ENDS), "--batch-sise", "8").results
     assert result.status == "user_error"
     assert result.reason == "train.py: error: unrecognized arguments: --batch-sise 8"
 
@@ -138,7 +111,7 @@ def test_a_loop_that_catches_every_exception_is_measured(
     handler: str, measured: Run, tmp_path: Path
 ) -> None:
     text = TRAIN.replace("EXCEPT", handler).replace("range(100)", "iter(int, 1)")
-    result = measured(text.replace("FAIL", ""))
+    (result,) = measured(text.replace("FAIL", "")).results
     assert (result.status, result.reason) == ("ok", None)
     # It has run in a folder of its own.
     assert not (tmp_path / "log.txt").exists()
@@ -151,10 +124,28 @@ def test_a_progress_bar_leaves_no_growing_line() -> None:
     assert stream.line == "step 99"
 
 
+ENDING = """
+import atexit, multiprocessing, time
+
+def wait():
+    time.sleep(3600)
+
+atexit.register(lambda: print("at the end:", open("data.txt").read()))
+multiprocessing.get_context("fork").Process(target=wait).start()
+"""
+
+
+def test_functions_for_the_end_of_the_process_run_in_the_scripts_folder(measured: Run) -> None:
+    ended = measured(ENDING + TRAIN.replace("EXCEPT", ENDS).replace("FAIL", ""))
+    assert ended.results[0].status == "ok"
+    # Nothing waits for the process that it has left.
+    assert ended.said[0].endswith("at the end: data\n")
+
+
 # Without an attempt
 
 SCRIPT = """
-import argparse, atexit, json, sys
+import argparse, sys
 from pathlib import Path
 
 import helper_of_the_script
@@ -167,15 +158,13 @@ if __name__ == "__main__":
     parser.add_argument("--amp", action="store_true")
     options = parser.parse_args()
     out = Path(sys.argv[0]).parent / "out.txt"
-    helper_of_the_script.COUNT += 1
     out.write_text(f"{options.batch_size} {options.amp} {helper_of_the_script.COUNT}")
-    atexit.register(lambda: out.write_text(out.read_text() + " ended"))
 """
 
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    (tmp_path / "helper_of_the_script.py").write_text("COUNT = 0\n")
+    (tmp_path / "helper_of_the_script.py").write_text("COUNT = 3\n")
     inner = tmp_path / "space_of_the_script" / "inner"
     inner.mkdir(parents=True)
     (inner / "values.py").write_text("")
@@ -184,43 +173,27 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_script_sees_its_arguments_and_its_folder_and_leaves_nothing(script: Path) -> None:
-    before = (list(sys.argv), list(sys.path), set(sys.modules), atexit.register)
-    for batch in (8, 16):
-        run_script(script, ["--batch-size", str(batch), "--amp"])
-        # Its modules are executed again.
-        assert (script.parent / "out.txt").read_text() == f"{batch} True 1 ended"
-    assert before[0] == sys.argv
-    assert before[1] == sys.path
-    assert not [name for name in sys.modules if "of_the_script" in name]
-    assert before[3] is atexit.register
+def run_alone(_: int, script: Path, arguments: list[str]) -> None:
+    run_script(script, arguments)
+
+
+def test_a_script_sees_its_arguments_and_its_folder(script: Path) -> None:
+    spawn(run_alone, args=(script, ["--batch-size", "8", "--amp"]), nprocs=1)
+    assert (script.parent / "out.txt").read_text() == "8 True 3"
+
+
+def exit_with(_: int, script: Path) -> None:
+    run_script(script, ["0"])
+    with pytest.raises(ScriptExitError, match="exit code 3"):
+        run_script(script, ["3"])
+    script.write_text("import os; os.environ['SEEN'] = 'yes'")
+    run_script(script, [])
+    assert os.environ["SEEN"] == "yes"
 
 
 def test_an_exit_code_is_an_error_and_none_or_0_is_not(script: Path) -> None:
     script.write_text("import sys; sys.exit(int(sys.argv[1]))")
-    run_script(script, ["0"])
-    with pytest.raises(ScriptExitError, match="exit code 3"):
-        run_script(script, ["3"])
-
-
-def test_the_end_of_a_child_process_is_its_own(script: Path) -> None:
-    script.write_text(
-        "import os\nif (pid := os.fork()) == 0:\n    os._exit(7)\n"
-        "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7\n"
-    )
-    end_process = os._exit
-    run_script(script, [])
-    assert os._exit is end_process
-
-
-def test_stderr_is_given_back_and_has_been_the_streams_own(
-    script: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stderr = sys.stderr
-    script.write_text("import sys; sys.stderr.writelines(['a', 'b\\n']); sys.stderr.flush()")
-    run_script(script, [])
-    assert sys.stderr is stderr
-    assert capsys.readouterr().err == "ab\n"
+    spawn(exit_with, args=(script,), nprocs=1)
 
 
 def test_a_node_without_the_script_or_with_another_one_runs_what_ray_sent(

@@ -57,7 +57,7 @@ def test_a_rank_that_never_answered_leaves_the_trial_without_figures() -> None:
 
 
 def test_the_rank_whose_failure_explains_the_others_gives_the_status() -> None:
-    device = ["oom_device", "oom_host", "reused_process", "user_error", "version_mismatch"]
+    device = ["oom_device", "oom_host", "user_error", "version_mismatch"]
     chain = [*device, "timeout", "nan", "collateral", "ok"]
     for index, status in enumerate(chain[:-1]):
         ended = enumerate(reversed(chain[index:]))

@@ -9,9 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -28,7 +26,7 @@ from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sync.groups import mesh_of_nodes
 from dtsweep.sync.meshes import all_groups
-from dtsweep.worker.world import ProcessGroups, torchrun_variables, without_group
+from dtsweep.worker.world import ProcessGroups, torchrun_variables
 from tests.contract.loop import Loop
 from tests.contract.regression import job_of
 from tests.ranks import spawn
@@ -231,21 +229,11 @@ def exchange_with_gradients(process: int, folder: Path) -> None:
     meet(folder, process)
 
 
-def give_the_group_up(process: int, folder: Path) -> None:
-    """The log of a rank has no warning of torch's own names."""
-    warnings.simplefilter("error")
-    start(process, folder, size=1)
-    with without_group("a script"):
-        assert not distributed.is_initialized()
-    assert distributed.is_initialized()
-
-
 @pytest.mark.parametrize(
     ("claim", "processes"),
     [
         (make_groups_late, 2),
         (exchange_with_gradients, 2),
-        (give_the_group_up, 1),
         pytest.param(wait_for_a_late_rank, 2, marks=pytest.mark.slow),
     ],
 )
@@ -262,22 +250,6 @@ import json, os
 names = {*os.environ} - {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
 print(json.dumps(sorted(n for n in names if n.startswith(("TORCH", "ROLE", "GROUP", "MASTER")))))
 """
-
-
-def test_one_worker_without_a_group_makes_a_group_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "outer")
-    monkeypatch.delenv("RANK", raising=False)
-    with without_group("alone") as store:
-        assert store is None
-        assert (os.environ["RANK"], os.environ["WORLD_SIZE"]) == ("0", "1")
-        assert (os.environ["LOCAL_RANK"], os.environ["TORCHELASTIC_RUN_ID"]) == ("0", "none")
-        distributed.init_process_group("gloo")
-        assert distributed.get_world_size() == 1
-        distributed.destroy_process_group()
-    assert os.environ["TORCHELASTIC_RUN_ID"] == "outer"
-    assert "RANK" not in os.environ
 
 
 @pytest.mark.slow
@@ -308,38 +280,3 @@ def test_local_ranks_are_those_of_the_process_and_no_outer_ones(
     assert (seen["GROUP_RANK"], seen["GROUP_WORLD_SIZE"]) == ("0", "2")
     # Another one.
     assert torchrun_variables(None, rank=0, workers=1)["LOCAL_WORLD_SIZE"] == "1"
-
-
-def fail_on(rank: int, folder: Path, failing: tuple[int, ...]) -> None:
-    """Ranks fail, or work until the other one has ended; note whether they have a group again."""
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/session", rank=rank, world_size=2
-    )
-    # A rank that leaves while another one still connects ends that one.
-    distributed.barrier()
-    other = folder / f"{1 - rank}.said"
-    until = time.monotonic() + 60
-    with suppress(ValueError), without_group("script"):
-        if rank in failing:
-            raise ValueError("mine")
-        while not other.exists():
-            assert time.monotonic() < until
-            time.sleep(0.01)
-    (folder / f"{rank}.said").write_text(str(distributed.is_initialized()))
-    if distributed.is_initialized():
-        distributed.barrier()
-        distributed.destroy_process_group()
-
-
-def said(folder: Path) -> list[str]:
-    return [(folder / f"{rank}.said").read_text() for rank in range(2)]
-
-
-def test_a_rank_that_fails_alone_does_not_wait_for_the_others(tmp_path: Path) -> None:
-    spawn(fail_on, args=(tmp_path, (1,)), nprocs=2)
-    assert said(tmp_path) == ["False", "False"]
-
-
-def test_ranks_that_all_fail_have_their_group_again(tmp_path: Path) -> None:
-    spawn(fail_on, args=(tmp_path, (0, 1)), nprocs=2)
-    assert said(tmp_path) == ["True", "True"]
