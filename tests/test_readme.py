@@ -56,7 +56,11 @@ BY_RAY = [line for line in commands() if line.startswith(("ray start ", "ray job
 jobs, and sets what is exported as variables.
 """
 
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+LINKING = sorted(
+    page
+    for folder in ("", "benchmarks", "docs", "docs/adr", "docs/log", "sweeps")
+    for page in (ROOT / folder).glob("*.md")
+)
 PYTHON = blocks("python")
 SWEEPS = [block for block in PYTHON if "sweep = Sweep(" in block.text]
 CODE = [block for block in PYTHON if block not in SWEEPS]
@@ -215,7 +219,7 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_headings(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text("utf-8"))
     targets = [((page.parent / file).resolve() if file else page, name) for file, name in links]
