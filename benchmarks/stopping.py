@@ -119,7 +119,7 @@ def by_dtsweep(series: Series, period: int = 1) -> Stopped:
     )
     point = Point(sync="local_sgd", sync_period=period) if period > 1 else Point()
     row = trial_columns(
-        point, mark_warmup(point, [measured]), nodes=["one"], half_width=MEASURE.half_width
+        point, mark_warmup(point, [measured]), nodes=["one"], wanted=MEASURE.half_width
     )
     half = math.inf if row["half_width"] is None else row["half_width"] * row["step_mean_s"]
     return Stopped(

@@ -11,7 +11,7 @@ from typing import Any
 from dtsweep.driver.canary_levels import CanaryLevels
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.tally import RunTally
-from dtsweep.driver.unmeasured import Unmeasured, outcome_of, skipped_points, unmeasured_row
+from dtsweep.driver.unmeasured import Unmeasured, skipped_points, status_and_reason, unmeasured_row
 from dtsweep.errors import StorageError, error_line
 from dtsweep.measure.drift import Change
 from dtsweep.metrics.attempt_result import AttemptResult
@@ -131,6 +131,7 @@ class Recorder:
             **trial_row(
                 self._sweep, trial.point, task, result.facts, results, harness=self._harness
             ),
+            # The slot's: it also knows of ranks that did not answer.
             **{"status": result.status, "reason": result.reason},
             "session": result.session,
             "session_workers": result.session_workers,
@@ -205,7 +206,7 @@ class Recorder:
                 the same status and reason.
             is_counted: False for points that are no trials of this run.
         """
-        newest = {row["trial_id"]: outcome_of(row) for row in rows}
+        newest = {row["trial_id"]: status_and_reason(row) for row in rows}
         waiting = iter(unmeasured)
         while batch := list(itertools.islice(waiting, ROWS_PER_FILE)):
             made_rows = [
@@ -214,7 +215,7 @@ class Recorder:
             new = [
                 (entry, row)
                 for entry, row in made_rows
-                if newest.get(row["trial_id"]) != outcome_of(row)
+                if newest.get(row["trial_id"]) != status_and_reason(row)
             ]
             never_begun = [
                 self._with_run_columns(row) for entry, row in new if entry.started_at is None

@@ -56,7 +56,7 @@ class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skip
         return True
 
     def step(self) -> dict[str, Any]:
-        """Run it to its end."""
+        """Run it to its end; the slot keeps the result until `running.fetched` asks for it."""
         ended = {tune.result.DONE: True}
         # A slot that was killed: by us, where it is stuck or the run interrupted, or by its node's
         # lack of memory.

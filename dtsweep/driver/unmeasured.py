@@ -69,7 +69,7 @@ def unmeasured_row(
     return row
 
 
-def outcome_of(row: Mapping[str, Any]) -> tuple[str, str | None]:
+def status_and_reason(row: Mapping[str, Any]) -> tuple[str, str | None]:
     """The status and the reason of a row."""
     return row["status"], row["reason"]
 

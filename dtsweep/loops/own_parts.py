@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from dtsweep.measure.clock import Clock, clock_for
-from dtsweep.worker.loop import Segment, columns_of, without_lead
+from dtsweep.worker.loop import Segment, columns_of_segments, without_lead
 
 
 class TimedParts:
@@ -71,4 +71,4 @@ class TimedParts:
 
         Losses of a loop of the user are not known.
         """
-        return columns_of(self.parts, unknown=0.0)
+        return columns_of_segments(self.parts, unknown=0.0)

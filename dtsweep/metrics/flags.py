@@ -49,7 +49,7 @@ FEWEST_BLOCKS = 3
 
 
 def flags(
-    row: Row, steps: Series, periods: Series, ranks: Sequence[Measured], *, half_width: float | None
+    row: Row, steps: Series, periods: Series, ranks: Sequence[Measured], *, wanted: float | None
 ) -> list[str]:
     """Flags of these numbers for the reader, each once.
 
@@ -58,10 +58,10 @@ def flags(
         steps: (steps,) seconds of the window's steps.
         periods: (periods,) seconds, mean steps of the window's sync periods.
         ranks: what each rank measured, its own `flags` among it.
-        half_width: target half-width of the mean, as a share of it.
+        wanted: half-width that the mean should have, as a share of it.
     """
     is_short = row["stop_reason"] == "max_seconds" and len(periods) < FEWEST_PERIODS
-    wide = half_width is not None and (row["half_width"] is None or row["half_width"] > half_width)
+    wide = wanted is not None and (row["half_width"] is None or row["half_width"] > wanted)
     trained = [*trained_in_window(ranks).values()]
     data_share = (slowest_phase_s(trained, "data_s") or 0.0) / row["step_mean_s"]
     correlated = row["effective_steps"] and len(steps) / row["effective_steps"] > CORRELATED_STEPS

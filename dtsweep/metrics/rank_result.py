@@ -184,8 +184,9 @@ class Measured(RankColumns, TrialColumns):
     steps: Steps
     """`step`, `part`, `block`, `start_s`, `step_s`, `loss` and each phase that was marked.
 
-    Where workers are drawn also `trains`, true in the steps in which it trained. The driver adds
-    `warmup`.
+    Where workers are drawn also `trains`, true in the steps in which it trained. The driver gives
+    part `warmup` to the steps of the window that are still warming up (`mark_warmup`), so that
+    `of_part` then gives measured steps alone.
     """
 
     window_steps: int

@@ -127,7 +127,7 @@ def trial_row(
         if point.sync == AS_WRITTEN:
             point = with_counted_samples(point, ranks)
         nodes = [facts[rank].node for rank in range(point.workers)]
-        row |= trial_columns(point, ranks, nodes=nodes, half_width=task.measure.half_width)
+        row |= trial_columns(point, ranks, nodes=nodes, wanted=task.measure.half_width)
         devices = [facts[rank].device for rank in range(point.workers)]
         row["flags"] = device_flags(
             row["flags"], ranks, devices=devices, needs_energy=task.measure.energy

@@ -49,7 +49,7 @@ def least_steps(columns: Iterable[str]) -> int:
 
 
 def trial_columns(
-    point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], half_width: float | None
+    point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], wanted: float | None
 ) -> Row:
     """The statistics of a window, from the raw steps of all ranks.
 
@@ -57,12 +57,12 @@ def trial_columns(
         point: what was measured.
         ranks: what each rank measured, its steps with `warmup`.
         nodes: the host name of each rank.
-        half_width: how well the mean should be known, as a share of it.
+        wanted: half-width that the mean should have, as a share of it.
 
     Returns:
         Columns of `trials`, `flags` among them.
     """
-    row = columns_of_steps(point, ranks, nodes=nodes, half_width=half_width)
+    row = columns_of_steps(point, ranks, nodes=nodes, wanted=wanted)
     return {
         **row,
         **flops_columns(point, ranks, row["samples_per_s"]),
@@ -78,17 +78,17 @@ def trial_columns(
 
 
 def columns_of_steps(
-    point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], half_width: float | None
+    point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], wanted: float | None
 ) -> Row:
     """Give those of `trial_columns` that are made from steps alone; same arguments."""
     view = view_of(point, ranks)
     steady_state = ranks[0].steadiness
     assert steady_state is not None, "mark_warmup comes first"
     # Without a wanted half-width a drift counts beyond the one that there is.
-    if half_width is None:
+    if wanted is None:
         within = view.share or 0.0
     else:
-        within = half_width
+        within = wanted
     share = None
     if view.share is not None:
         share = steady_state.widen(view.share, within=within)
@@ -98,7 +98,7 @@ def columns_of_steps(
         **window_columns(point, replace(view, share=share)),
         # An exchange in every period is a pattern, not a spike.
         "spike_share": float(spikes(view.periods).mean()),
-        "stop_reason": _stop_reason(ranks[0].stop_reason, share=share, half_width=half_width),
+        "stop_reason": _stop_reason(ranks[0].stop_reason, share=share, wanted=wanted),
         "warmup_steps": int(min(rank.steps["warmup"].sum() for rank in ranks)),
         "measured_steps": min(len(rank.of_part("step_s")) for rank in ranks),
         "window_s": window_s(point, ranks),
@@ -111,7 +111,7 @@ def columns_of_steps(
     }
     if steady_state.drifts(within=within):
         row = _without_intervals(row)
-    return {**row, "flags": flags(row, view.steps, view.periods, ranks, half_width=half_width)}
+    return {**row, "flags": flags(row, view.steps, view.periods, ranks, wanted=wanted)}
 
 
 def dead_replicas(ranks: Iterable[Measured]) -> list[str] | None:
@@ -247,9 +247,9 @@ def _steadiness(steady_state: Steadiness, ranks: Sequence[Measured], *, within: 
     }
 
 
-def _stop_reason(ended_by: str, *, share: float | None, half_width: float | None) -> str:
+def _stop_reason(ended_by: str, *, share: float | None, wanted: float | None) -> str:
     """Rule that ended the window."""
-    is_known = share is not None and half_width is not None and share <= half_width
+    is_known = share is not None and wanted is not None and share <= wanted
     if ended_by in (*LIMITS, "ended") and is_known:
         return "precise"
     return ended_by

@@ -177,7 +177,7 @@ def _outcome(
         reason = without_secrets(_reason(error, status))
         return RankResult(status=status, reason=reason, needs_new_process=has_left)
     measured = _without_secrets(measured)
-    status, reason = verdict_on(measured, task, task.point_of(context.workload))
+    status, reason = status_of_measured(measured, task, task.point_of(context.workload))
     reason = reason and without_secrets(reason)
     has_left = joined and not distributed.is_initialized()
     return RankResult(status=status, reason=reason, measured=measured, needs_new_process=has_left)
@@ -297,7 +297,7 @@ OWN_EXCHANGES_NOTHING = (
 """Added to a reason for other training where the workload makes its model parallel by itself."""
 
 
-def verdict_on(measured: Measured, task: Task, point: Point) -> tuple[str, str | None]:
+def status_of_measured(measured: Measured, task: Task, point: Point) -> tuple[str, str | None]:
     """Status and reason of an attempt at a point whose window came to its end."""
     steps = measured.steps
     count = int((steps["part"] == "window").sum())

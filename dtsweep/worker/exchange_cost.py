@@ -67,7 +67,7 @@ UNMARKED_STEP = "train_step does not mark its exchange; call mark('sync') at its
 
 @dataclass(frozen=True, kw_only=True)
 class WindowTime:
-    """Length of a window: the same numbers on all ranks."""
+    """Length of a window on the slowest rank: the same on all ranks, but for `limits`."""
 
     window_s: float
     steps: int

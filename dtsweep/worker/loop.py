@@ -128,7 +128,7 @@ class Loop:
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The columns of `steps`, segment after segment; starts count from the window's."""
-        columns = columns_of(self.segments, unknown=np.nan)
+        columns = columns_of_segments(self.segments, unknown=np.nan)
         if self._has_loss():
             columns["loss"] = _joined(
                 _numbers(segment.losses)
@@ -191,7 +191,7 @@ def window_of(segments: Sequence[Segment]) -> Segment:
     return next(segment for segment in reversed(segments) if segment.name == "window")
 
 
-def columns_of(segments: Sequence[Segment], *, unknown: float) -> dict[str, NDArray[Any]]:
+def columns_of_segments(segments: Sequence[Segment], *, unknown: float) -> dict[str, NDArray[Any]]:
     """Columns of `steps` but for losses, segment after segment; starts count from the window's.
 
     Args:

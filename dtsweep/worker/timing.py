@@ -129,10 +129,10 @@ def time_trial(
     """
     began = time.perf_counter()
     check = check or contextlib.nullcontext()
-    measured, window_s = _windows(loop, task, context, on_warm=on_warm, check=check)
+    measured, slowest_s = _windows(loop, task, context, on_warm=on_warm, check=check)
     warmup_s = time.perf_counter() - began - measured.window_s
     window = WindowTime(
-        window_s=window_s,
+        window_s=slowest_s,
         steps=measured.window_steps,
         limits=sorted(set(measured.telemetry.get("throttle_reasons") or ()) - CLOCK_SETTINGS),
     )
@@ -255,6 +255,7 @@ def _window(
         # Behind a barrier, so that it counts no waiting; before one, because reading takes each
         # rank its own time.
         context.telemetry.start()
+        # Steps of all ranks are compared from this barrier on (`step_times_together`).
         barrier(job.device)
         window_s = loop.run("window", window, drain=True)
         seen = context.telemetry.stop()

@@ -28,7 +28,7 @@ from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.measure.store_group import GaveUpError
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
 from dtsweep.session import attempt as attempt_module
-from dtsweep.session.attempt import run_attempt, status_of, verdict_on
+from dtsweep.session.attempt import run_attempt, status_of, status_of_measured
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
 from dtsweep.worker import timing as timing_module
@@ -291,7 +291,7 @@ def test_what_was_measured_is_judged_not_what_ended_in_time(count: int, status: 
     point = Point(workload=Line(), workers=1)
     task = task_of(Sweep(workload=Line(), axes={}, measure=Measure(max_seconds=1)), point)
     assert sent is not None
-    found, reason = verdict_on(sent, task, point)
+    found, reason = status_of_measured(sent, task, point)
     assert found == status
     if reason is not None:
         assert reason.startswith("2 steps in a window of 180 s, which is the limit; ")
