@@ -82,7 +82,7 @@ class ProcessState:
             *self._restored_folder(),
             *self._restored_streams(),
         ]
-        settings, remaining = put_back(self._settings)
+        settings, remaining = _put_back(self._settings)
         changed += settings
         until = time.monotonic() + END_S
         pids = set(child_pids(self._tasks)) - self._children
@@ -130,7 +130,7 @@ class ProcessState:
             yield f"sys.{name}"
 
 
-def put_back(settings: Sequence[tuple[Setting, Any]]) -> tuple[list[str], list[str]]:
+def _put_back(settings: Sequence[tuple[Setting, Any]]) -> tuple[list[str], list[str]]:
     """Set what differs from its earlier value.
 
     Args:
