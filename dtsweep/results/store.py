@@ -601,8 +601,13 @@ def frame_of(rows: Any) -> pd.DataFrame:
     """Turn Arrow rows into a frame, with the types that `dtsweep.load` names."""
     import pandas as pd
 
-    nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    frame: pd.DataFrame = rows.to_pandas(types_mapper=nullable.get)
+    types = {
+        pa.int64(): pd.Int64Dtype(),
+        pa.bool_(): pd.BooleanDtype(),
+        # Rows are read one by one: Arrow makes a Python string at each look.
+        pa.string(): pd.StringDtype("python", na_value=float("nan")),
+    }
+    frame: pd.DataFrame = rows.to_pandas(types_mapper=types.get)
     return frame
 
 
