@@ -52,7 +52,7 @@ Views of results:
 
     report          views of results for people and programs                readers
     show            plots, the report as an HTML page, Jupyter              readers
-    compare         run against run                                         readers
+    compare         point or run against another                                    readers
     foreign_tables  other people's tables, as rows of results               readers
 
 Callers of both:
@@ -109,7 +109,7 @@ if TYPE_CHECKING:
     from dtsweep.analysis.load import load
     from dtsweep.driver.run import run
     from dtsweep.plan.batches import plan_of
-    from dtsweep.results.store import steps
+    from dtsweep.results.frames import steps
     from dtsweep.show import figures as plots
 else:
 
@@ -125,7 +125,7 @@ else:
             case "plan_of":
                 return import_module("dtsweep.plan.batches").plan_of
             case "steps":
-                return import_module("dtsweep.results.store").steps
+                return import_module("dtsweep.results.frames").steps
             case "run":
                 return import_module("dtsweep.driver.run").run
         raise AttributeError(f"module 'dtsweep' has no attribute {name!r}")

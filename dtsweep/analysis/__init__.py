@@ -1,9 +1,8 @@
 """Questions to the table of trials: functions of a frame or of a `Study`.
 
-The driver and readers; imports pandas and SciPy in functions alone. Only `campaign` and `load`
-read files. In reading order:
+The driver and readers; imports pandas and SciPy in functions alone. Only `load` reads
+files. In reading order:
 
-    campaign        state of all runs on one place of results: how far, what it took, what is left
     load            reads the table of trials, without rows that newer ones supersede; imported rows
     launches        selects the measured trials; combines the launches of each point into one row
     canaries        drift of the machine while it was measured, and interference of trials
@@ -30,7 +29,6 @@ read files. In reading order:
 from __future__ import annotations
 
 from dtsweep.analysis.bottleneck import bottleneck
-from dtsweep.analysis.campaign import Campaign, read_campaign
 from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, hypervolume
 from dtsweep.analysis.launches import setting_columns, without_canaries
@@ -39,6 +37,7 @@ from dtsweep.analysis.scaling import scaling, worthwhile
 from dtsweep.analysis.study import Study, canaries, launch_sigma, over_launches
 from dtsweep.analysis.training_time import training_time
 from dtsweep.inference.pareto import on_frontier
+from dtsweep.results.campaign import Campaign, read_campaign
 from dtsweep.sweep.goal import GOALS, Goal
 
 __all__ = [

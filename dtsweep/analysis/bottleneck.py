@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dtsweep.analysis.launches import rows_of
 from dtsweep.analysis.next_axes import next_axes
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.inference.spread import POINT
@@ -129,8 +130,7 @@ def bottleneck(frame: Frame) -> pd.DataFrame:
     points = pd.concat(
         [points, means.reset_index(drop=True), causes.reset_index(drop=True)], axis="columns"
     )
-    rows = points.astype(object).where(points.notna(), None).to_dict("records")
-    bounds = [_bound_columns({str(name): value for name, value in row.items()}) for row in rows]
+    bounds = [_bound_columns(row) for row in rows_of(points)]
     bound_table = pd.DataFrame(bounds, columns=_COLUMNS, dtype=object)
     numbers = [name for name in _COLUMNS if "share" in name]
     return pd.concat(

@@ -17,7 +17,7 @@ from dtsweep.analysis.study import Study
 from dtsweep.inference.selection import points_to_launch
 from dtsweep.inference.spread import POINT, of_environment
 from dtsweep.inference.windows import Variances
-from dtsweep.results.store import trials_of_rows
+from dtsweep.results.frames import trials_of_rows
 from dtsweep.sweep.goal import Goal
 
 

@@ -19,7 +19,7 @@ from dtsweep.analysis.objectives import (
 )
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.inference.contrasts import Contrasts
-from dtsweep.inference.pareto import hypervolume_of, knee_of, on_frontier
+from dtsweep.inference.pareto import hypervolume_of, knee_of, knees_of, on_frontiers
 from dtsweep.inference.spread import POINT, of_environment
 from dtsweep.inference.variance import Numbers
 from dtsweep.sweep.mode_info import SEMANTICS
@@ -98,14 +98,10 @@ def _draws(
 
 def _shares_of_draws(draws: Numbers) -> FrontierProbability:
     """Share of the draws in which each point is on the frontier, and its knee."""
-    frontier, knee = np.zeros((2, draws.shape[1]))
-    for costs in draws:
-        places = on_frontier(costs).nonzero()[0]
-        frontier[places] += 1
-        row = knee_of(costs[places])
-        if row is not None:
-            knee[places[row]] += 1
-    return FrontierProbability(frontier / len(draws), knee / len(draws))
+    is_on_frontier = on_frontiers(draws)
+    knees = knees_of(draws, is_on_frontier)
+    counts = np.bincount(knees[knees >= 0], minlength=draws.shape[1])
+    return FrontierProbability(is_on_frontier.mean(axis=0), counts / len(draws))
 
 
 def _mixture(costs: PointCosts) -> Numbers:

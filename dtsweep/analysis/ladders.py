@@ -113,15 +113,9 @@ def compared_sizes(rows: pd.DataFrame, launches: Callable[[Any], Launches]) -> d
 def _grouped_points(points: pd.DataFrame, *, same: list[str], size: str) -> pd.DataFrame:
     import pandas as pd
 
-    # Workers that exchange nothing train a model each: more of them don't train one faster.
-    points = points[points["semantics"] != "not_exchanged"]
-    weak = _grouped(points, kind="weak", keys=[*same, "micro_batch", "accumulation"], size=size)
-    batched = points.dropna(subset=["global_batch"])
-    strong = _grouped(batched, kind="strong", keys=[*same, "global_batch"], size=size)
-    strong["group"] += weak["group"].nunique()
     rates = [f"samples_per_s{end}" for end in ENDS]
     measured_columns = ["launches", *rates, *COMPARED, "caution"]
-    shown = [
+    names = [
         "group",
         "kind",
         "point_id",
@@ -132,7 +126,15 @@ def _grouped_points(points: pd.DataFrame, *, same: list[str], size: str) -> pd.D
         "base",
         *measured_columns,
     ]
-    return pd.concat([weak, strong], ignore_index=True).reindex(columns=list(dict.fromkeys(shown)))
+    shown = list(dict.fromkeys(names))
+    # Workers that exchange nothing train a model each: more of them don't train one faster.
+    trains_one = points["semantics"] != "not_exchanged"
+    points = points.reindex(columns=[n for n in shown if n in points]).loc[trains_one]
+    weak = _grouped(points, kind="weak", keys=[*same, "micro_batch", "accumulation"], size=size)
+    batched = points.dropna(subset=["global_batch"])
+    strong = _grouped(batched, kind="strong", keys=[*same, "global_batch"], size=size)
+    strong["group"] += weak["group"].nunique()
+    return pd.concat([weak, strong], ignore_index=True).reindex(columns=shown)
 
 
 def _grouped(points: pd.DataFrame, *, kind: str, keys: list[str], size: str) -> pd.DataFrame:

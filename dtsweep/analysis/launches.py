@@ -120,6 +120,16 @@ def setting_columns(frame: pd.DataFrame) -> list[str]:
     return [name for name in names if name in frame.columns and name != "workload_digest"]
 
 
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Give each row as a dict by column; null is None."""
+    columns = {
+        # pandas takes None here; its stubs do not.
+        str(name): frame[name].to_numpy(object, na_value=None).tolist()  # type: ignore[call-overload]
+        for name in frame
+    }
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
 def without_canaries(frame: pd.DataFrame) -> pd.DataFrame:
     """Leave out the canaries, which watch the machine."""
     return frame[frame["role"] != "canary"]

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.errors import SweepError
 from dtsweep.inference.spread import POINT
 from dtsweep.provenance.sources import changes, in_a_line
+from dtsweep.results.frames import attempts_of, trials_of
 from dtsweep.results.schema import IMPORTED
-from dtsweep.results.store import ORDER, Results, attempts_of, trials_of
+from dtsweep.results.store import ORDER, Results
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _with_value(name: str, row: dict[str, Any]) -> str:
     return f"{name} {row.get(f'workload_{field}')}"
 
 
-def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFrame:
+def load(where: str | Path, *, canaries: bool = False) -> pd.DataFrame:
     """Read one row per trial and harness, oldest first.
 
     It is the newest `ok` attempt, else the newest attempt.
@@ -110,17 +111,18 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
     them. A warning says how many, and another one names each file that can't be read.
 
     Args:
-        results: the place.
+        where: a folder, or a URI such as s3://bucket/folder.
         canaries: add a row for every canary that was measured (`role` says so).
 
     Raises:
         SweepError: Nothing is stored there.
         StorageError: It can't be read.
     """
-    if isinstance(results, Results):
-        store = results
-    else:
-        store = Results(results)
+    return trials_in(Results(where).snapshot(), canaries=canaries)
+
+
+def trials_in(store: Results, *, canaries: bool = False) -> pd.DataFrame:
+    """Read the table of trials of opened results, as `load` does."""
     attempts = attempts_of(store)
     frame = trials_of(attempts, canaries=canaries)
     for run in store.run_records():
@@ -136,7 +138,7 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
             f"{count_of(len(of_trials), 'older trial')} of {store} left out, measured "
             f"{changes}; "
             "the next run measures again what its sweep has of them",
-            stacklevel=2,
+            stacklevel=3,
         )
     left_out = frame["attempt_id"][reasons.index]
     # A later attempt of a trial that is left out stands for it instead, such as a failure of the

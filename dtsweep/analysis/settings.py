@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from dtsweep.analysis.launches import setting_columns
+from dtsweep.analysis.launches import rows_of, setting_columns
 from dtsweep.secret import hidden
 from dtsweep.sweep.compressions import COMPRESSIONS, CompressionInfo, reads_of
 from dtsweep.sweep.modes import UNDECLARED, mode_in_results
@@ -53,11 +53,10 @@ def settings_of_rows(rows: pd.DataFrame) -> list[Settings]:
     columns = rows[setting_columns(rows)]
     if "hosts" in rows.columns:
         columns = columns.assign(**{NODES: rows["hosts"]})
-    values = columns.astype(object).where(columns.notna(), None)
-    return [_settings_of_row(row) for row in values.to_dict("records")]
+    return [_settings_of_row(row) for row in rows_of(columns)]
 
 
-def _settings_of_row(row: dict[Any, Any]) -> Settings:
+def _settings_of_row(row: dict[str, Any]) -> Settings:
     environment = row.pop("environment", None)
     return row | _variables(json.loads(environment or "{}"))
 
@@ -106,9 +105,7 @@ def plain_training_in(points: pd.DataFrame) -> pd.Series[bool]:
     import pandas as pd
 
     columns = points[[name for name in AXES if name in points]]
-    values = columns.astype(object).where(columns.notna(), None)
-    rows = ({str(name): value for name, value in row.items()} for row in values.to_dict("records"))
-    is_plain = [is_plain_training(row) for row in rows]
+    is_plain = [is_plain_training(row) for row in rows_of(columns)]
     return pd.Series(is_plain, index=points.index, dtype="bool")
 
 

@@ -5,6 +5,8 @@ answered at once. In order:
 
     options         arguments and options that commands share, the question that they ask, output
     plan_table      a plan in the terminal, and as JSON values
+    predictions     predictions of configurations: in the terminal, and as JSON values
+    status_view     state of a campaign: in the terminal, in one line, as JSON values
     decide          `report`, `recommend` and `predict`
     compare         `difference` of two points, `compare` of two runs
     status          `status`: how far the runs on some results are; `serve`: the report in a browser

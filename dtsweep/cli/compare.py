@@ -13,6 +13,7 @@ from dtsweep.cli.options import (
     console,
     json_option,
     load_results,
+    opened,
     print_json,
     telling_warnings,
 )
@@ -50,9 +51,9 @@ def difference(
     A and B are each a point_id, its beginning, or settings that only one point has: 'workers=2
     sync=ddp'.
     """
-    from dtsweep.report.difference_view import compare_points, print_difference
+    from dtsweep.compare.points import compare_points, print_difference
 
-    compared = compare_points(load_results(results), a, b, of=of, zone=indifference)
+    compared = compare_points(load_results(opened(results)), a, b, of=of, zone=indifference)
     if as_json:
         print_json(compared)
     else:
@@ -102,8 +103,8 @@ def _two_runs(base: str, new: str, *, threshold: float, **options: Any) -> dict[
     from dtsweep.compare.runs import load_run
     from dtsweep.compare.words import comparison_json
 
-    earlier = load_run(base)
-    later = load_run(new)
+    earlier = load_run(opened(base))
+    later = load_run(opened(new))
     comparison = compare_runs([earlier], later, threshold=threshold, **options)
     return comparison_json(comparison, threshold=threshold)
 
@@ -114,7 +115,7 @@ def _with_earlier(results: str, *, threshold: float, **options: Any) -> dict[str
     from dtsweep.compare.runs import load_runs, of_machine
     from dtsweep.compare.words import comparison_json, first_json
 
-    runs = load_runs(results)
+    runs = load_runs(opened(results))
     if not runs:
         raise SweepError(f"no trial of {results} was tried, so there is nothing to compare")
     *earlier, new = runs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,8 +10,10 @@ from dtsweep.cli.options import (
     console,
     json_option,
     load_results,
+    opened,
     prices_option,
     print_json,
+    read_prices,
     tell,
     telling_warnings,
     where_option,
@@ -22,8 +23,8 @@ from dtsweep.errors import SweepError
 from dtsweep.sweep.goal import GOALS, Goal
 
 if TYPE_CHECKING:
-    from dtsweep.analysis import Study
-    from dtsweep.report.content import Content, Section
+    from dtsweep.report.content import Content
+    from dtsweep.results.store import Results
 
 
 @click.command()
@@ -119,7 +120,7 @@ def recommend(
     from dtsweep.analysis import recommend as recommended
     from dtsweep.report import recommendation
 
-    frame = load_results(results, prices=prices, with_imported=with_imported)
+    frame = load_results(opened(results), prices=read_prices(prices), with_imported=with_imported)
     study = Study(frame)
     recommendations = recommended(
         study, _goal(**asked, results_goal=study.goal), compare_models=compare_models
@@ -163,7 +164,7 @@ def print_results(results: str, *, as_json: bool, show_all: bool = False, **aske
     from dtsweep.report.as_json import report_json
     from dtsweep.report.terminal import print_report
 
-    content = _content(results, **asked)
+    content = _content(opened(results), **asked)
     if as_json:
         print_json(report_json(content))
     else:
@@ -171,55 +172,41 @@ def print_results(results: str, *, as_json: bool, show_all: bool = False, **aske
 
 
 def _content(
-    results: str,
+    store: Results,
     *,
-    samples: int | None = None,
     with_hosts: bool = True,
+    prices: str | None = None,
+    with_imported: bool = False,
     **asked: Any,
 ) -> Content:
-    """Compute the content of the report of a results folder.
+    """Compute the content of the report of opened results.
 
     Args:
-        results: the folder.
-        samples: also how long training on so many takes.
+        store: the results.
         with_hosts: keep what may name hosts and users.
-        asked: what `content_of` takes; objectives that are empty are the usual ones. `question` is
-            the one to answer, by default the results' own. `prices` is a file of prices that
-            hold for all rows. `with_imported` compares imported rows with the measured ones.
+        prices: a file of prices that hold for all rows.
+        with_imported: compare imported rows with the measured ones.
+        asked: what `content_in` takes; objectives that are empty are the usual ones.
     """
-    from dtsweep.analysis import Study
-    from dtsweep.report.content import content_of
-    from dtsweep.report.costs import costs_of
-    from dtsweep.report.sections import certificate_in, importance_of_axes
-    from dtsweep.report.times import training_times
+    from dtsweep.report.of_results import content_in
     from dtsweep.secret import shared_trials
 
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
     if any(objectives.values()):
         asked |= objectives
-    question, prices = asked.pop("question", None), asked.pop("prices", None)
-    with_imported = asked.pop("with_imported", False)
-    sections: list[Callable[[Study], Section]] = [
-        costs_of(results, prices=prices),
-        importance_of_axes,
-        certificate_in(results),
-    ]
-    if samples is not None:
-        sections.append(training_times(samples=samples))
-    # A run that had nothing left to measure has stored no row with its question.
-    frame = load_results(results, prices=prices, with_imported=with_imported)
+    read = read_prices(prices)
+    frame = load_results(store, prices=read, with_imported=with_imported)
     if not with_hosts:
         frame = shared_trials(frame)
-    return content_of(Study(frame, question=question), sections=sections, **asked)
+    return content_in(store, frame, prices=read, **asked)
 
 
 def write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> None:
     """Write the report of a results folder as a page, and say so."""
-    from dtsweep.results.store import Results
     from dtsweep.show.page import page_of_content, write_page
 
-    store = Results(results)
-    content = _content(results, with_hosts=with_hosts, **asked)
+    store = opened(results)
+    content = _content(store, with_hosts=with_hosts, **asked)
     with telling_warnings():
         page = page_of_content(content, store)
     write_page(page, file)
@@ -247,11 +234,11 @@ def predict(
     of the fastest measured point that has most of the others.
     """
     from dtsweep.analysis import Study
-    from dtsweep.report.predictions import predictions_json, predictions_of, print_predictions
+    from dtsweep.cli.predictions import predictions_json, predictions_of, print_predictions
 
     if not settings:
         raise SweepError("predict needs settings: add 'workers=8 micro_batch=16' in quotes")
-    frame = load_results(results, prices=prices, with_imported=with_imported)
+    frame = load_results(opened(results), prices=read_prices(prices), with_imported=with_imported)
     predictions = predictions_of(Study(frame), settings)
     if as_json:
         print_json(predictions_json(predictions))

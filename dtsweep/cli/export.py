@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dtsweep.cli.options import tell, telling_warnings
+from dtsweep.cli.options import opened, tell, telling_warnings
 from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.secret import without_credentials
 
@@ -41,17 +41,17 @@ def export(results: str, to: str, out: str | None, with_hosts: bool) -> None:
 
     A tracker gets each trial once, however often this is called.
     """
-    from dtsweep.analysis.load import load
-    from dtsweep.results.store import Results, frame_of
+    from dtsweep.analysis.load import trials_in
+    from dtsweep.results.frames import frame_of
     from dtsweep.secret import shared_trials
     from dtsweep.trackers.exported import export_of, texts_without_homes
     from dtsweep.trackers.to_files import steps_csv, trials_csv, trials_json
 
     if out is None and to in ("wandb", "tensorboard"):
         raise SweepError(f"{to} needs a place: add --out FOLDER")
-    store = Results(results)
+    store = opened(results)
     with telling_warnings():
-        frame = load(store)
+        frame = trials_in(store)
     if not with_hosts:
         frame = texts_without_homes(shared_trials(frame))
     steps = frame_of(store.table("steps", attempts=frame["attempt_id"].tolist()))

@@ -173,7 +173,8 @@ def show_plan(
     from dtsweep.plan.batches import columns_read
     from dtsweep.plan.demand import nodes_json
     from dtsweep.plan.plan import make_plan
-    from dtsweep.results.store import Results, damage_of
+    from dtsweep.results.frames import damage_of
+    from dtsweep.results.store import Results
     from dtsweep.sweep.goal import GOALS
 
     sweep = _without_pruning(sweep, try_all=try_all)
@@ -185,9 +186,7 @@ def show_plan(
         from dtsweep.analysis.decision import check_goal
 
         check_goal(goal)
-    if results is None:
-        results = f"results/{sweep.name}"
-    store = Results(results)
+    store = Results(results or f"results/{sweep.name}")
     planned = make_plan(sweep, candidates, store.attempts(columns_read(sweep)), rerun=rerun)
     if (damage := damage_of(store)) is not None:
         tell(damage)

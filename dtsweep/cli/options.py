@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dtsweep.plan.prices import Prices
+    from dtsweep.results.store import Results
     from dtsweep.sweep.goal import Goal
     from dtsweep.sweep.settings import Sweep
 
@@ -232,34 +233,45 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
+def opened(results: str) -> Results:
+    """Open results for one command: trials and records of runs are read once."""
+    from dtsweep.results.store import Results
+
+    return Results(results).snapshot()
+
+
+def read_prices(file: str | None) -> Prices | None:
+    """Read the file of prices that hold for all results; None without one."""
+    if file is None:
+        return None
+    from dtsweep.plan.prices import prices_of
+
+    return prices_of(file, None)
+
+
 def load_results(
-    results: str, *, prices: str | None = None, with_imported: bool = False
+    store: Results, *, prices: Prices | None = None, with_imported: bool = False
 ) -> pd.DataFrame:
     """Read trials with canaries; what is left out is said, and node types without a price.
 
-    `prices` is a file of prices that hold for all rows. With imported rows, these count as measured
-    where the others were.
+    `prices` hold for all rows. With imported rows, these count as measured where the others were.
     """
-    from dtsweep.analysis.load import joined, load
+    from dtsweep.analysis.load import joined, trials_in
 
     with telling_warnings():
-        frame = load(results, canaries=True)
+        frame = trials_in(store, canaries=True)
     if with_imported:
         frame = joined(frame)
     if prices is None:
         return frame
-    from dtsweep.plan.prices import prices_of
     from dtsweep.report.costs import priced, without_price
 
-    read = prices_of(prices, None)
-    if read is None:
-        return frame
-    for node_type in without_price(frame, read):
+    for node_type in without_price(frame, prices):
         tell(
             f"dtsweep: node type {node_type!r} has no price, so its cost is unknown; "
-            f"{read.how_to_add(node_type)}"
+            f"{prices.how_to_add(node_type)}"
         )
-    return priced(frame, read)
+    return priced(frame, prices)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from dtsweep.cli.options import FiniteRange, console, json_option, print_json, t
 from dtsweep.errors import StorageError, SweepError, printable
 
 if TYPE_CHECKING:
-    from dtsweep.analysis.campaign import Campaign
+    from dtsweep.results.campaign import Campaign
     from dtsweep.results.store import Results
 
 
@@ -43,7 +43,8 @@ def status(results: str, follow: bool, every_s: float, as_json: bool) -> None:
 
     It reads the results alone, from any machine, while a run measures or afterwards.
     """
-    from dtsweep.results.store import Results, damage_of, nothing_in
+    from dtsweep.results.frames import damage_of, nothing_in
+    from dtsweep.results.store import Results
 
     store = Results(results, keeps_files=follow)
     store.reach()
@@ -67,10 +68,10 @@ def status(results: str, follow: bool, every_s: float, as_json: bool) -> None:
 
 def _read(store: Results) -> Campaign:
     """Read how the campaign stands; say which files are left out, each once."""
-    from dtsweep.analysis.campaign import read_campaign
+    from dtsweep.results.campaign import campaign_in
 
     known = set(store.quarantined)
-    campaign = read_campaign(store, last=LAST_SHOWN)
+    campaign = campaign_in(store, last=LAST_SHOWN)
     for line in store.left_out(known=known):
         tell(line)
     return campaign
@@ -96,7 +97,7 @@ def _looks(store: Results, campaign: Campaign, *, every_s: float) -> Iterator[Ca
 
 
 def _show(campaign: Campaign, store: Results, *, as_json: bool) -> None:
-    from dtsweep.report.status import print_status, status_json
+    from dtsweep.cli.status_view import print_status, status_json
 
     if as_json:
         print_json(status_json(campaign, where=str(store)))
@@ -106,7 +107,7 @@ def _show(campaign: Campaign, store: Results, *, as_json: bool) -> None:
 
 def _follow(looks: Iterator[Campaign], line_of: Callable[[Campaign], Any]) -> None:
     """Print a line whenever something began or ended."""
-    from dtsweep.report.status import status_line
+    from dtsweep.cli.status_view import status_line
 
     said = None
     for campaign in looks:
@@ -117,7 +118,7 @@ def _follow(looks: Iterator[Campaign], line_of: Callable[[Campaign], Any]) -> No
 
 
 def _text_line(campaign: Campaign) -> str:
-    from dtsweep.report.status import spent_words, status_line
+    from dtsweep.cli.status_view import spent_words, status_line
 
     words = [status_line(campaign), spent_words(campaign)]
     return printable(f"{datetime.now(UTC):%H:%M:%S} {'; '.join(filter(None, words))}")
@@ -126,7 +127,7 @@ def _text_line(campaign: Campaign) -> str:
 def _json_line(campaign: Campaign, store: Results) -> str:
     import json
 
-    from dtsweep.report.status import status_json
+    from dtsweep.cli.status_view import status_json
 
     return json.dumps(status_json(campaign, where=str(store)))
 
@@ -146,7 +147,8 @@ def serve(results: str, port: int) -> None:
     The URL holds a token. Without it there is no answer.
     """
     from dtsweep.errors import SweepError
-    from dtsweep.results.store import Results, nothing_in
+    from dtsweep.results.frames import nothing_in
+    from dtsweep.results.store import Results
     from dtsweep.show.serve import PageServer
 
     store = Results(results, keeps_files=True)

@@ -1,7 +1,8 @@
-"""Run against run: regressions between two runs, or against earlier runs of the same results.
+"""Point against point, and run against run or against earlier runs of the same results.
 
 Readers; imports pandas and SciPy in functions alone. In reading order:
 
+    points          a comparison of two points, in words and as JSON values
     runs            whole runs of results, and how their machines differ
     regressions     tests of a later run against earlier ones, by point
     compared_runs   a run against earlier ones, point by point

@@ -7,15 +7,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import significant_drift
 from dtsweep.analysis.launches import without_canaries
-from dtsweep.analysis.load import load, older_source
+from dtsweep.analysis.load import older_source, trials_in
 from dtsweep.analysis.study import Study
+from dtsweep.results.frames import attempts_of, frame_of, trials_of
 from dtsweep.results.statuses import FINAL
-from dtsweep.results.store import Results, attempts_of, frame_of, trials_of
+from dtsweep.results.store import Results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,13 +91,12 @@ class Run:
         return significant_drift(self.study.canaries)
 
 
-def load_run(results: str | Path) -> Run:
+def load_run(store: Results) -> Run:
     """Read results as one run; errors as `load` has them."""
-    store = Results(results)
-    return _run_of(store, load(store, canaries=True), name=str(store))
+    return _run_of(store, trials_in(store, canaries=True), name=str(store))
 
 
-def load_runs(results: str | Path) -> list[Run]:
+def load_runs(store: Results) -> list[Run]:
     """Read the runs of results, the oldest first; the last one also if it measured nothing.
 
     A row is of the newest run that had begun when its attempt did.
@@ -106,7 +105,6 @@ def load_runs(results: str | Path) -> list[Run]:
         SweepError: Nothing is stored there.
         StorageError: It can't be read.
     """
-    store = Results(results)
     attempts = attempts_of(store)
     records = [stored.record for stored in store.run_records()]
     names = [str(store), *(record.run_id for record in records)]

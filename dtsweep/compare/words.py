@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.compare.compared_runs import RUNS_FROM, RunComparison
+from dtsweep.compare.points import drift_notes
 from dtsweep.compare.regressions import RUN_SIGMA
 from dtsweep.compare.runs import Run
 from dtsweep.inference.verdicts import Reason, RunVerdict, Verdict
-from dtsweep.report.difference_view import drift_notes
 from dtsweep.report.labels import trial_label
 from dtsweep.report.records import records_of
 from dtsweep.report.verdict_words import LONG_REASON_WORDS

@@ -22,10 +22,11 @@ from dtsweep.loops.script_folder import notes_for
 from dtsweep.plan.batches import Batches, columns_read
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.prices import prices_of
+from dtsweep.results.frames import damage_of
 from dtsweep.results.outbox import CLOSE_S, Outbox
 from dtsweep.results.run_record import new_run_id
 from dtsweep.results.storage import absolute_place
-from dtsweep.results.store import Results, damage_of
+from dtsweep.results.store import Results
 from dtsweep.sweep.arguments import command_line
 from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.constraints import Harness, impossible

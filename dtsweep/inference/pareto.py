@@ -6,12 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Costs = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 _BEYOND = 1e300
 """In place of infinity."""
 
 
-def on_frontier(costs: Costs) -> NDArray[np.bool_]:
+def on_frontier(costs: Costs) -> Flags:
     """Mark the rows that no other row dominates.
 
     Args:
@@ -30,6 +31,32 @@ def on_frontier(costs: Costs) -> NDArray[np.bool_]:
         # moocore takes infinities for its own marks of what is beyond all rows.
         finite = np.nan_to_num(costs[is_known], posinf=_BEYOND, neginf=-_BEYOND)
         is_on_frontier[is_known] = moocore.is_nondominated(finite, keep_weakly=True)
+    return is_on_frontier
+
+
+def on_frontiers(draws: Costs) -> Flags:
+    """Mark the rows of each draw that no other row of it dominates, as `on_frontier` does.
+
+    Args:
+        draws: (draws, points, objectives), all known.
+
+    Returns:
+        (draws, points), True on the frontier of the draw.
+    """
+    if draws.shape[2] != 2:
+        return np.array([on_frontier(costs) for costs in draws])
+    # From the best first objective on, a row is beaten if an earlier one is as good in the second.
+    first, second = draws[:, :, 0], draws[:, :, 1]
+    order = np.lexsort((second, first), axis=1)
+    first, second = (np.take_along_axis(column, order, axis=1) for column in (first, second))
+    least = np.minimum.accumulate(second, axis=1)
+    is_new = np.ones(order.shape, dtype=np.bool_)
+    is_new[:, 1:] = second[:, 1:] < least[:, :-1]
+    # Equal rows follow each other; they don't dominate each other.
+    newest = np.maximum.accumulate(np.where(is_new, np.arange(order.shape[1]), 0), axis=1)
+    is_equal = (second == least) & (first == np.take_along_axis(first, newest, axis=1))
+    is_on_frontier = np.empty(order.shape, dtype=np.bool_)
+    np.put_along_axis(is_on_frontier, order, is_equal, axis=1)
     return is_on_frontier
 
 
@@ -67,17 +94,40 @@ def knee_of(costs: Costs) -> int | None:
         Its row, the first of equal ones; None where fewer than three rows differ, or none lies
         inside of that line.
     """
-    distinct = len({tuple(row) for row in costs.tolist()})
-    if distinct < 3:
+    if not len(costs):
         return None
-    best = costs.min(axis=0)
-    worst = costs.max(axis=0)
-    varies = worst > best
-    above_best = costs[:, varies] - best[varies]
-    sums = (above_best / (worst - best)[varies]).sum(axis=1)
-    row = int(sums.argmin())
+    row = int(knees_of(costs[None], np.ones((1, len(costs)), dtype=np.bool_))[0])
+    return None if row < 0 else row
+
+
+def knees_of(draws: Costs, is_on_frontier: Flags) -> NDArray[np.intp]:
+    """Find the knee of each draw, as `knee_of` does.
+
+    Args:
+        draws: (draws, points, objectives), smaller is better.
+        is_on_frontier: (draws, points), of each draw at least one.
+
+    Returns:
+        (draws,) its row; -1 without one.
+    """
+    is_inside = is_on_frontier[:, :, None]
+    best = np.where(is_inside, draws, np.inf).min(axis=1, keepdims=True)
+    worst = np.where(is_inside, draws, -np.inf).max(axis=1, keepdims=True)
+    size = np.where(worst > best, worst - best, np.inf)
+    sums = np.where(is_on_frontier, ((draws - best) / size).sum(axis=2), np.inf)
+    rows = sums.argmin(axis=1)
     # The ends of two objectives have the sum 1, as has all that lies on the line between them.
-    ends = sums[(costs[:, varies] == best[varies]).any(axis=1)]
-    if sums[row] < ends.min() - 1e-9:
-        return row
-    return None
+    is_end = (is_on_frontier[:, :, None] & (draws == best) & (worst > best)).any(axis=2)
+    ends = np.where(is_end, sums, np.inf).min(axis=1)
+    is_knee = (sums.min(axis=1) < ends - 1e-9) & (_distinct(draws, is_on_frontier) >= 3)
+    return np.where(is_knee, rows, -1)
+
+
+def _distinct(draws: Costs, is_on_frontier: Flags) -> NDArray[np.intp]:
+    """Count the different rows of each draw's frontier."""
+    order = np.lexsort((*np.moveaxis(draws, 2, 0), ~is_on_frontier), axis=1)
+    ordered = np.take_along_axis(draws, order[:, :, None], axis=1)
+    repeats = (ordered[:, 1:] == ordered[:, :-1]).all(axis=2)
+    is_inside = np.take_along_axis(is_on_frontier, order, axis=1)
+    distinct: NDArray[np.intp] = is_inside.sum(axis=1) - (repeats & is_inside[:, 1:]).sum(axis=1)
+    return distinct

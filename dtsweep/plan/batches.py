@@ -9,7 +9,8 @@ from pathlib import Path
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import PLANNED_BY, InRun, Plan, make_plan, policy_of
 from dtsweep.plan.policy import Grid, Policy, Rows
-from dtsweep.results.store import Results, damage_of
+from dtsweep.results.frames import damage_of
+from dtsweep.results.store import Results
 from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep

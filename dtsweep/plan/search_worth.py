@@ -25,8 +25,8 @@ from dtsweep.predict.gain import (
 )
 from dtsweep.predict.setups import Flags, Numbers, Prediction
 from dtsweep.results.certificate import Certificate
+from dtsweep.results.frames import trials_of_rows
 from dtsweep.results.schema import TRIALS
-from dtsweep.results.store import trials_of_rows
 from dtsweep.sweep.search import PER_SAMPLE, RATES, TIMES
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.values import column_types

@@ -124,7 +124,7 @@ class Settle:
 
     def frame(self, rows: Rows, names: Collection[str]) -> pd.DataFrame:
         """Rows of the sweep's own points, and the canaries."""
-        from dtsweep.results.store import trials_of_rows
+        from dtsweep.results.frames import trials_of_rows
 
         kept = [row for row in rows if row["point_id"] in names or row["role"] == "canary"]
         types = column_types(self.sweep.workload)

@@ -22,13 +22,11 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     costs           what runs have cost, and what was lost of it: a section
     sections        importance of the swept axes, and the certificate of a search
     content         what the report says, computed once; the renderers below show it
+    of_results      content of the report of opened results, with its sections
     plot_axes       ends and round numbers of a plot's axes
     sketch          the frontier as a plot of characters
     as_json         the report as JSON values
     terminal        the report in the terminal
-    status          state of a campaign: in the terminal, in one line, as JSON values
-    predictions     predictions of configurations: in the terminal, and as JSON values
-    difference_view  a comparison of two points, in words and as JSON values
 """
 
 from __future__ import annotations

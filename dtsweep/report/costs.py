@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.analysis.launches import rows_of
 from dtsweep.metrics.charge import held_s
-from dtsweep.plan.prices import Prices, prices_of, read_types
+from dtsweep.plan.prices import Prices, read_types
 from dtsweep.results.statuses import LOST
 from dtsweep.results.store import Results
 from dtsweep.text import count_of, lost_line, say, usd
@@ -36,7 +37,7 @@ def priced(frame: pd.DataFrame, prices: Prices) -> pd.DataFrame:
         frame: one row per trial, as `dtsweep.load` gives it.
         prices: that hold for all rows.
     """
-    rows = [_priced_row(row, prices) for row in frame[[*_READ[1:]]].to_dict("records")]
+    rows = [_priced_row(row, prices) for row in rows_of(frame[[*_READ[1:]]])]
     columns = {name: [row[name] for row in rows] for name in ("usd_per_hour", "cost_usd")}
     # In one piece: pandas warns of columns that were added one by one.
     return frame.assign(**columns).astype(dict.fromkeys(columns, "float64")).copy()
@@ -57,45 +58,35 @@ def without_price(frame: pd.DataFrame, prices: Prices) -> list[str]:
 def _priced_row(row: Mapping[Any, Any], prices: Prices) -> dict[str, Any]:
     """Row with the price of its node types, and its cost."""
     per_hour = cost = None
-    if isinstance(row["node_types"], str):
+    if row["node_types"] is not None:
         per_hour = prices.of_nodes(read_types(row["node_types"]))
     if per_hour is not None:
-        cost = per_hour * held_s(_without_nan(row)) / 3600
+        cost = per_hour * held_s(row) / 3600
     return {**row, "usd_per_hour": per_hour, "cost_usd": cost}
 
 
-def _without_nan(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Row with None for what is unknown: a number that differs from itself."""
-    return {name: None if value != value else value for name, value in row.items()}  # noqa: PLR0124
-
-
-def costs_of(results: Results | str, *, prices: str | None = None) -> Callable[[Study], Costs]:
+def costs_of(study: Study, *, store: Results, prices: Prices | None = None) -> Costs:
     """Make the section of the runs' cost.
 
     Args:
-        results: the place that the study was loaded from.
-        prices: a file of prices that hold for all rows; None for those of the runs.
+        study: of the points that are reported.
+        store: the results that it was loaded from.
+        prices: that hold for all rows; None for those of the runs.
     """
-
-    def section(study: Study) -> Costs:
-        store = results if isinstance(results, Results) else Results(results)
-        rows = store.attempts(_READ)
-        given = prices_of(prices, None)
-        if given is not None:
-            rows = [_priced_row(row, given) for row in rows]
-            total = None
-        else:
-            total = _total([run.record.cost_usd for run in store.run_records()])
-        points = study.points
-        return Costs(
-            rows=_sum_of_rows(rows),
-            lost=_sum_of_rows([row for row in rows if row["status"] in LOST]),
-            total_usd=total,
-            points=len(points),
-            unpriced_points=int(points["usd_per_hour"].isna().sum()) if len(points) else 0,
-        )
-
-    return section
+    rows = store.attempts(_READ)
+    if prices is not None:
+        rows = [_priced_row(row, prices) for row in rows]
+        total = None
+    else:
+        total = _total([run.record.cost_usd for run in store.run_records()])
+    points = study.points
+    return Costs(
+        rows=_sum_of_rows(rows),
+        lost=_sum_of_rows([row for row in rows if row["status"] in LOST]),
+        total_usd=total,
+        points=len(points),
+        unpriced_points=int(points["usd_per_hour"].isna().sum()) if len(points) else 0,
+    )
 
 
 def _total(costs: Sequence[float | None]) -> float | None:

@@ -36,8 +36,11 @@ def scaling_remarks(worthwhile: pd.DataFrame, usl: pd.DataFrame) -> list[Remark]
     varying = list(counts.index[counts > 1])
     fitted = usl[usl["reason"].isna()]
     remarks, unknown = [], Counter[str]()
+    fits_by_group: dict[Any, list[Mapping[Any, Any]]] = {}
+    for fit in fitted.to_dict("records"):
+        fits_by_group.setdefault(fit["group"], []).append(fit)
     for row in worthwhile.to_dict("records"):
-        fits = fitted[fitted["group"] == row["group"]].to_dict("records")
+        fits = fits_by_group.get(row["group"], [])
         if row["verdict"] == KneeVerdict.UNKNOWN and not fits:
             unknown[REASON_WORDS[row["verdict_reason"]]] += 1
         else:

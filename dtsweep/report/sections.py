@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis.study import Study
-from dtsweep.predict.importance import importance
 from dtsweep.report.records import records_of
 from dtsweep.results.certificate import Certificate
 from dtsweep.results.store import Results
@@ -24,11 +21,6 @@ _SHARES_OF = (
     "These are shares of the variance of its logarithm, by the performance model, over the "
     "measured values of all axes."
 )
-
-
-def importance_of_axes(study: Study) -> Importance:
-    """Make the section of a study."""
-    return Importance(importance(study))
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,20 +62,10 @@ def _shares(group: pd.DataFrame) -> str:
     return f"{words}; all else {in_percent(rest)}"
 
 
-def certificate_in(results: Results | str) -> Callable[[Study], SearchSection]:
-    """Make the section of the last run's search.
-
-    Args:
-        results: the place that the study was loaded from.
-    """
-
-    def section(study: Study) -> SearchSection:
-        del study  # points that were not measured are in no row
-        store = results if isinstance(results, Results) else Results(results)
-        records = [run.record for run in store.run_records()]
-        return SearchSection(records[-1].certificate if records else None)
-
-    return section
+def certificate_in(store: Results) -> SearchSection:
+    """Make the section of the last run's search: points that were not measured are in no row."""
+    records = [run.record for run in store.run_records()]
+    return SearchSection(records[-1].certificate if records else None)
 
 
 @dataclass(frozen=True)

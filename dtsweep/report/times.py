@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis import Study, setting_columns, training_time
+from dtsweep.analysis import setting_columns
 from dtsweep.report.labels import (
     model_columns,
     passes_label,
@@ -49,15 +48,6 @@ _OF_THE_DATA_ALONE = (
     "The time is that of the data alone, without the start; "
     "nothing is said of the loss that it leads to."
 )
-
-
-def training_times(*, samples: int) -> Callable[[Study], TrainingTimes]:
-    """Make the section of training on so many samples."""
-
-    def section(study: Study) -> TrainingTimes:
-        return TrainingTimes(training_time(study, samples=samples))
-
-    return section
 
 
 @dataclass(frozen=True, eq=False)

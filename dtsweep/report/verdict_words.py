@@ -1,6 +1,6 @@
 """Words for verdicts and reasons of `dtsweep.inference.verdicts`.
 
-`dtsweep.report.difference_view` has the words for methods, `dtsweep.report.answer` those for the
+`dtsweep.compare.points` has the words for methods, `dtsweep.report.answer` those for the
 answer of a recommendation, and `dtsweep.compare.words` writes the verdict on a run with its
 numbers.
 """

@@ -18,7 +18,11 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     certificate     what a search left out, and how likely that beats its answer
     run_record      how far a run is, and what its nodes did and cost
     spool           files that could not be stored yet, on a local disk
+    table_files     Parquet files of the data sets, read; what is damaged is left out
+    compaction      many small files of a table, merged into few
     store           the three data sets; an attempt's row of `trials` is its commit
+    frames          rows of results as frames; warnings and errors where rows are missing
     overview        the table of trials in brief: statuses, failures, the last attempts
+    campaign        state of all runs on one place of results: how far, what it took, what is left
     outbox          files on their way to the results, stored by a thread
 """

@@ -168,7 +168,7 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
         names = file.schema_arrow.names
         wanted = None
         if columns is not None:
-            wanted = [n for n in names if n in columns or _is_always_read(n, table)]
+            wanted = [n for n in names if n in columns or is_always_read(n, table)]
         schema = file.schema_arrow
         if wanted is not None:
             schema = pa.schema([schema.field(name) for name in wanted])
@@ -352,7 +352,8 @@ def _is_workload(name: str, table: str) -> bool:
     return table == "trials" and name.startswith("workload_") and name not in _TAKEN
 
 
-def _is_always_read(column: str, table: str) -> bool:
+def is_always_read(column: str, table: str) -> bool:
+    """True for a column that is read whatever columns are asked for."""
     return column == "attempt_id" or _is_workload(column, table)
 
 

@@ -5,44 +5,27 @@ An attempt's row of `trials` is written last and commits it.
 
 from __future__ import annotations
 
-import itertools
-import os
-import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
-from functools import partial
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dtsweep.errors import StorageError, SweepError, one_line
+from dtsweep.errors import one_line
 from dtsweep.results import run_record
-from dtsweep.results.current_attempt import CHOOSING, current_attempts
+from dtsweep.results.compaction import Compaction
 from dtsweep.results.lease import LiveRun, holder, leased
 from dtsweep.results.local_files import OddFileError
-from dtsweep.results.merge import batches, merge_files, merged
 from dtsweep.results.pack import attempt_files
-from dtsweep.results.parquet import (
-    MAX_BYTES,
-    CorruptPartError,
-    arrow_table,
-    checked,
-    columns_of,
-    decode,
-    is_name_of_ours,
-    replaced_by,
-)
+from dtsweep.results.parquet import is_always_read
 from dtsweep.results.run_record import RunRecord, StoredRun
 from dtsweep.results.storage import Storage, StoredFile
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-T = TypeVar("T")
+from dtsweep.results.table_files import READERS, TableFiles
 
 SCATTERED_FROM = 64
 """Commits after which their files are merged: so many are left after a kill."""
@@ -50,17 +33,8 @@ SCATTERED_FROM = 64
 ORDER = ["row_number", "started_at"]
 """Columns by which rows are ordered from the oldest: clocks of machines differ, numbers don't."""
 
-READERS = 8
-"""Threads that wait for storage."""
-
 MOST_NAMED = 10
 """Files left out that are named; further ones are counted."""
-
-MEMORY_PARTS = 4
-"""The rows of a table take at most such a part of the memory; frames of them are copies."""
-
-READ_AHEAD, READ_AHEAD_BYTES = 64, 256 << 20
-"""Files whose bytes are held in memory before they are unpacked, and these bytes."""
 
 
 class Results:
@@ -80,15 +54,19 @@ class Results:
                 For one that reads the same columns again and again.
         """
         self._folder = Storage(where)
-        self._quarantined: dict[str, str] = {}
+        self._files = TableFiles(self._folder, keeps_rows=keeps_files)
+        self._compaction = Compaction(self._files)
         self._since_compaction = 0
-        self._clean: set[str] = set()
-        """Compacted files that were looked at: nothing that they replace is left."""
-        self._keeps_files = keeps_files
-        self._kept: dict[Any, dict[str, Any]] = {}
-        """Rows of the files that were read last, by table and columns. A file never changes."""
         self._ended_runs: dict[str, RunRecord] = {}
         """Records of runs that have ended, by name of the file."""
+        self._read_once: dict[str, Any] | None = None
+        """Trials and records of runs that a snapshot has read; None where each read looks again."""
+
+    def snapshot(self) -> Results:
+        """Open the same place for one look: its trials and records of runs are read once."""
+        results = copy.copy(self)
+        results._read_once = {}
+        return results
 
     def __str__(self) -> str:
         """Give the place of the results, without credentials."""
@@ -114,6 +92,13 @@ class Results:
 
         What is not a record is among `quarantined`.
         """
+        if self._read_once is None:
+            return self._stored_runs()
+        if "runs" not in self._read_once:
+            self._read_once["runs"] = self._stored_runs()
+        return list(self._read_once["runs"])
+
+    def _stored_runs(self) -> list[StoredRun]:
         ages = self._folder.ages(run_record.FOLDER)
         names = sorted(name for name in ages if name.endswith(run_record.SUFFIX))
         with ThreadPoolExecutor(READERS) as pool:
@@ -130,7 +115,7 @@ class Results:
         except FileNotFoundError:
             return None
         except (ValueError, RecursionError, OddFileError) as error:
-            self._quarantined[f"{run_record.FOLDER}/{name}"] = one_line(str(error))
+            self._files.damaged[f"{run_record.FOLDER}/{name}"] = one_line(str(error))
             return None
         if record.ended_at is not None:
             self._ended_runs[name] = record
@@ -147,7 +132,7 @@ class Results:
     @property
     def quarantined(self) -> list[tuple[str, str]]:
         """Files that were left out of what was read so far, each with the reason."""
-        return sorted({**self._folder.odd, **self._quarantined}.items())
+        return sorted({**self._folder.odd, **self._files.damaged}.items())
 
     def left_out(self, *, known: Collection[tuple[str, str]] = ()) -> list[str]:
         """Describe the files of `quarantined`, a line each; of many the last line has the count.
@@ -263,7 +248,7 @@ class Results:
         # Arrow imports pandas to make times, as it does in pa.array(…): a plan should not wait for
         # that.
         rows: list[dict[str, Any]] = trials.drop_columns(["started_at"]).to_pylist()
-        return [rows[index] for index in _in_order(trials)]
+        return [rows[index] for index in in_order(trials)]
 
     def trials(self, columns: Collection[str]) -> Any:
         """Read some columns of `trials` as an Arrow table, in the order of their `row_number`.
@@ -273,344 +258,32 @@ class Results:
                 that no row has are null, or missing where the schema does not have them.
         """
         trials = self._rows("trials", {*columns, "row_number", "started_at"})
-        return trials.take(pa.array(_in_order(trials), pa.int64()))
+        return trials.take(pa.array(in_order(trials), pa.int64()))
+
+    def _rows(self, table: str, columns: Collection[str] | None = None) -> Any:
+        """Read all rows of a table, those of commits under way among them."""
+        if self._read_once is None or table != "trials":
+            return self._files.rows(table, columns)
+        if table not in self._read_once:
+            self._read_once[table] = self._files.rows(table)
+        rows = self._read_once[table]
+        if columns is None:
+            return rows
+        names = rows.column_names
+        return rows.select([n for n in names if n in columns or is_always_read(n, table)])
 
     def compact(self) -> None:
-        """Merge many small files of each table into few.
-
-        Readers see the same rows at every moment. The work grows with what was stored since the
-        last compaction, not with all that is stored (`merge.batches`).
+        """Merge many small files of each table into few, as `Compaction` does.
 
         Raises:
             StorageError: A file can't be read or written; nothing is lost, and the next compaction
                 goes on.
         """
         self._since_compaction = 0
-        for table in ("steps", "ranks", "trials"):
-            self._drop_replaced(table)
-            # Rows without a trial row are merged too: they may be of a commit that is under way.
-            while any(self._merge_batch(table, names) for names in batches(self._mergeable(table))):
-                continue
-
-    def _mergeable(self, table: str) -> dict[str, int]:
-        """The files of a table, with their bytes, less those that were left out."""
-        sizes = self._folder.sizes(table)
-        return {
-            name: size for name, size in sizes.items() if f"{table}/{name}" not in self._quarantined
-        }
-
-    def _merge_batch(self, table: str, names: Sequence[str]) -> bool:
-        """Replace these files with one; False if there was nothing to merge."""
-        with ThreadPoolExecutor(READERS) as pool:
-            checked = dict(
-                zip(names, pool.map(lambda name: self._valid(table, name), names), strict=True)
-            )
-            files = {name: file for name, file in checked.items() if file is not None}
-            if len(files) < 2:
-                return False
-            try:
-                name, data = merge_files(table, files)
-            except pa.ArrowInvalid:
-                # A number is too large for the type that another file has made of its column, or
-                # the rows are too many for one file.
-                return False
-            self._folder.write(StoredFile(table, name, data))
-            with suppress(FileNotFoundError):  # another process has merged it further
-                # An answer that was cut may have a wrong size, which nothing else shows.
-                reads = 1 if self._folder.is_local else 2
-                if all(self._folder.read(table, name) != data for _ in range(reads)):
-                    raise StorageError(
-                        f"{self}/{table}/{name} came back changed; nothing was deleted"
-                    )
-            [*pool.map(lambda old: self._folder.delete(table, old), files)]
-        return True
-
-    def _valid(self, table: str, name: str) -> Any:
-        """Open a file; None if it is not valid, or gone because another process has merged it."""
-        with suppress(FileNotFoundError):
-            data = self._bytes_of(table, name)
-            return self._unless_corrupt(table, name, data, partial(checked, name=name, table=table))
-        return None
-
-    def _drop_replaced(self, table: str) -> None:
-        """Delete files that a killed compaction had merged and not yet deleted."""
-        sizes = self._folder.sizes(table)
-        for name in set(_compacted(sizes)) - self._clean:
-            schema = self._folder.footer(table, name)
-            try:
-                if schema is None:
-                    leftovers = set()
-                else:
-                    leftovers = replaced_by(schema) & sizes.keys()
-            except ValueError:  # damaged: readers leave the file out
-                continue
-            # Only a file that is whole may take the place of others.
-            if not leftovers or self._valid(table, name) is not None:
-                for leftover in leftovers:
-                    self._folder.delete(table, leftover)
-                self._clean.add(name)
-
-    def _rows(self, table: str, columns: Collection[str] | None = None) -> Any:
-        """Read all rows of a table, those of commits under way among them."""
-        for _ in range(100):
-            sizes = self._folder.sizes(table)
-            try:
-                rows = self._rows_of(table, sizes, columns)
-            except FileNotFoundError:  # compacted by another process since it was listed
-                continue
-            # A listing takes time: it can miss both a compacted file, not yet there, and its parts,
-            # just deleted.
-            if _compacted(sizes) == _compacted(self._folder.sizes(table)):
-                return rows
-        raise StorageError(
-            f"files in {self}/{table} vanish while they are read; is something deleting them?"
-        )
-
-    def _rows_of(
-        self, table: str, sizes: Mapping[str, int], columns: Collection[str] | None
-    ) -> Any:
-        kept = self._kept_rows(table, columns)
-        for name in kept.keys() - set(sizes):  # merged into another file
-            del kept[name]
-        first = {name: sizes[name] for name in _compacted(sizes)}
-        account = _Account(self, table)
-        compacted = dict(account.of(self._decoded(table, first, columns)))
-        replaced = {name for rows in compacted.values() for name in replaced_by(rows.schema)}
-        live = [rows for name, rows in compacted.items() if name not in replaced]
-        rest = {name: sizes[name] for name in sorted(set(sizes) - compacted.keys() - replaced)}
-        parts = account.of(self._decoded(table, rest, columns))
-        return merged(table, itertools.chain(live, (rows for _, rows in parts)))
-
-    def _decoded(
-        self, table: str, names: Mapping[str, int], columns: Collection[str] | None
-    ) -> Iterator[tuple[str, Any]]:
-        """Read some files at a time, and unpack them one after the other.
-
-        Threads that unpack small files are slower.
-
-        Args:
-            table: whose files they are.
-            names: of the files, with their bytes.
-            columns: as `decode` takes them.
-        """
-        kept = self._kept_rows(table, columns)
-        yield from ((name, kept[name]) for name in names if name in kept)
-        new = {name: names[name] for name in names if name not in kept}
-        with ThreadPoolExecutor(READERS) as pool:
-            for batch in _read_ahead(new):
-                for name, data in zip(
-                    batch, pool.map(partial(self._bytes_of, table), batch), strict=True
-                ):
-                    unpack = partial(decode, name=name, table=table, columns=columns)
-                    if (rows := self._unless_corrupt(table, name, data, unpack)) is not None:
-                        if self._keeps_files:
-                            kept[name] = rows
-                        yield name, rows
-
-    def _bytes_of(self, table: str, name: str) -> bytes | None:
-        """Read a file; None if it is none that dtsweep wrote."""
-        try:
-            return self._folder.read(table, name)
-        except OddFileError as error:
-            self._quarantined[f"{table}/{name}"] = str(error)
-            return None
-
-    def _kept_rows(self, table: str, columns: Collection[str] | None) -> dict[str, Any]:
-        """Rows that were kept, by file."""
-        read = None
-        if columns is not None:
-            read = frozenset(columns)
-        return self._kept.setdefault((table, read), {})
-
-    def _unless_corrupt(
-        self, table: str, name: str, data: bytes | None, unpack: Callable[[bytes], T]
-    ) -> T | None:
-        """Unpack a file; None if it was not read or is not valid."""
-        if data is None:
-            return None
-        try:
-            return unpack(data)
-        except CorruptPartError as error:
-            reason = str(error)
-        if not self._folder.is_local:
-            # An answer that was cut may have a wrong size, which nothing else shows.
-            with suppress(OddFileError):
-                return unpack(self._folder.read(table, name))
-        self._quarantined[f"{table}/{name}"] = reason
-        return None
+        self._compaction.run()
 
 
-class _Account:
-    """Memory that the rows of a table take."""
-
-    def __init__(self, results: Results, table: str) -> None:
-        self._words = f"{results}/{table}"
-        self._most = max(MAX_BYTES, _memory_bytes() // MEMORY_PARTS)
-        self._bytes = 0
-
-    def of(self, files: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
-        """Yield rows by name of their file, and add them up.
-
-        Raises:
-            StorageError: they take more than `MAX_BYTES`, and than a part of this machine's memory.
-        """
-        for name, rows in files:
-            self._bytes += rows.nbytes  # type: ignore[attr-defined]  # an Arrow table
-            if self._bytes > self._most:
-                raise StorageError(
-                    f"{self._words} unpacks to more than {self._most / 2**30:.3g} GiB, which is "
-                    "not read here; read it on a machine with more memory, or move a part of its "
-                    "files to another folder"
-                )
-            yield name, rows
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _read_ahead(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Divide files into batches that are held in memory before they are unpacked."""
-    batch: list[str] = []
-    held = 0
-    for name, size in sizes.items():
-        if batch and (len(batch) == READ_AHEAD or held + size > READ_AHEAD_BYTES):
-            yield batch
-            batch, held = [], 0
-        batch.append(name)
-        held += size
-    if batch:
-        yield batch
-
-
-def damage_of(store: Results) -> str | None:
-    """Say which file of `trials` has changed since dtsweep wrote it, and the way out; or None."""
-    for name, reason in store.quarantined:
-        if name.startswith("trials/") and is_name_of_ours(name.partition("/")[2]):
-            return (
-                f"results in {store} are damaged: {one_line(name)}: {reason}; put that file back "
-                "from a copy, or delete it to measure its trials again"
-            )
-    return None
-
-
-def attempts_of(results: Results | str | Path) -> pa.Table:
-    """Read every attempt, the oldest first, canaries included.
-
-    Warnings and errors are as in `dtsweep.load`.
-    """
-    stored = _stored(results, "trials")
-    return stored.take(pa.array(_in_order(stored), pa.int64()))
-
-
-def trials_of(
-    attempts: pa.Table, *, canaries: bool = False, superseded: Collection[str] = ()
-) -> pd.DataFrame:
-    """Choose the attempt that stands for each trial and harness.
-
-    Args:
-        attempts: as `attempts_of` gives them.
-        canaries: add every canary.
-        superseded: `attempt_id` of attempts that are left out.
-    """
-    rows = attempts.select(CHOOSING).to_pylist()
-    chosen = list(current_attempts(rows, superseded=superseded).values())
-    if canaries:
-        chosen += [index for index, row in enumerate(rows) if row["role"] == "canary"]
-    chosen = [index for index in chosen if rows[index]["attempt_id"] not in superseded]
-    return frame_of(attempts.take(pa.array(sorted(chosen), pa.int64())))
-
-
-def trials_of_rows(
-    rows: Sequence[Mapping[str, Any]], *, workload_types: Mapping[str, type]
-) -> pd.DataFrame:
-    """As `trials_of`, with every canary, of rows that are not stored yet or were read as dicts.
-
-    Args:
-        rows: attempts with the columns of `trials`, the oldest first; those left out are null.
-        workload_types: type of each workload field, as `column_types` gives it.
-    """
-    table = arrow_table("trials", columns_of(rows), workload_types=workload_types)
-    return trials_of(table, canaries=True)
-
-
-def steps(results: Results | str | Path) -> pd.DataFrame:
-    """Read one row per rank and step of every attempt.
-
-    Types, warnings and errors are as in `dtsweep.load`. Another warning counts the attempts whose
-    steps are lost.
-    """
-    return frame_of(_stored(results, "steps"))
-
-
-def _stored(results: Results | str | Path, table: str) -> Any:
-    if isinstance(results, Results):
-        store = results
-    else:
-        store = Results(results)
-    rows = store.table(table)
-    for line in store.left_out():
-        warnings.warn(line, stacklevel=3)
-    if not rows.num_rows and not store.attempts():
-        if (damage := damage_of(store)) is not None:
-            raise StorageError(damage)
-        raise SweepError(nothing_in(store))
-    if lost := _without_steps(store, table, rows):
-        way_out = "put its files back, or measure them again with --rerun all"
-        warnings.warn(
-            f"{store}/steps has lost the steps of {lost} attempts; {way_out}", stacklevel=3
-        )
-    return rows
-
-
-def nothing_in(store: Results) -> str:
-    """Say what a place without results is, and what to do."""
-    folder = Path(str(store))
-    if folder.is_file():
-        return (
-            f"{store} is a file; results are a folder, made with: dtsweep run SWEEP.py --results "
-            "FOLDER"
-        )
-    if folder.name in ("trials", "ranks", "steps") and folder.is_dir():
-        return f"no results in {store}, a part of some; did you mean {folder.parent}?"
-    below = [str(part.parent) for depth in ("*", "*/*") for part in folder.glob(f"{depth}/trials")]
-    if below:
-        return f"no results in {store}; there are some in {', '.join(sorted(below)[:3])}: name one"
-    return f"no results in {store}; make some with: dtsweep run SWEEP.py --results {store}"
-
-
-def _without_steps(store: Results, table: str, rows: Any) -> int:
-    """Count the attempts that were timed and have no steps any more.
-
-    If `table` is `trials`, they are counted only when no file of steps is left. Otherwise all steps
-    would have to be read.
-    """
-    if table == "trials" and store.files("steps"):
-        return 0
-    if table == "trials":
-        trials = rows
-    else:
-        trials = store.table("trials")
-    timed = trials.filter(pc.greater(trials["measured_steps"], 0))["attempt_id"].to_pylist()
-    return len(
-        set(timed) - set(pc.unique(rows["attempt_id"]).to_pylist() if table == "steps" else ())
-    )
-
-
-def frame_of(rows: Any) -> pd.DataFrame:
-    """Turn Arrow rows into a frame, with the types that `dtsweep.load` names."""
-    import pandas as pd
-
-    nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    frame: pd.DataFrame = rows.to_pandas(types_mapper=nullable.get)
-    return frame
-
-
-def _compacted(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith("compacted-")]
-
-
-def _in_order(trials: Any) -> list[int]:
+def in_order(trials: Any) -> list[int]:
     """Indices of the rows from the oldest, by their number; clocks of machines differ.
 
     Where two runs measured at once and gave the same numbers, the start decides.

@@ -131,14 +131,25 @@ def frontier_html(frontier: Frontier) -> str:
 
 
 def content_html(content: Content) -> str:
-    """Show the content of a report: its answer, what is in doubt, and its frontiers."""
+    """Show the content of a report: its answer, doubts, frontiers, scaling, how it was measured."""
     from dtsweep.report.remarks import text_of
 
     advice = [text_of(remarks) for paragraphs in content.advice for remarks in paragraphs]
     doubts = [one.text for one in (*content.unsound, *content.doubts)]
-    lines = [content.headline, *doubts, *advice, *(one.text for one in content.limits)]
-    answer = _block(lines, {})
-    return answer + "".join(map(frontier_html, content.frontiers))
+    answer = text_of(content.frontier_answer)
+    limits = [one.text for one in content.limits]
+    parts = [_block([*filter(None, (content.headline, answer)), *doubts, *advice, *limits], {})]
+    parts += map(frontier_html, content.frontiers)
+    titles = {
+        "Where one more worker stops paying": content.worth.remarks,
+        "How it was measured": content.notes,
+    }
+    parts += [
+        _block([title, *(one.text for one in remarks)], {})
+        for title, remarks in titles.items()
+        if remarks
+    ]
+    return "".join(parts)
 
 
 def _block(

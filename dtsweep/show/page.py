@@ -8,21 +8,19 @@ import json
 import lzma
 import secrets
 import zlib
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from dtsweep.analysis.load import load
-from dtsweep.analysis.study import Study
+from dtsweep.analysis.load import trials_in
 from dtsweep.errors import SweepError
 from dtsweep.escape import changed_texts, html_json, printable_values
-from dtsweep.report.content import Content, Section, content_of
-from dtsweep.report.costs import costs_of
-from dtsweep.report.sections import certificate_in, importance_of_axes
-from dtsweep.results.store import Results, frame_of
+from dtsweep.report.content import Content
+from dtsweep.report.of_results import content_in
+from dtsweep.results.frames import frame_of
+from dtsweep.results.store import Results
 from dtsweep.secret import shared_trials, without_homes
 from dtsweep.show.markup import html_of
 from dtsweep.show.style import DARK
@@ -108,13 +106,11 @@ def _plotly() -> str:
     return f"{text[:begin]}({text[begin:end]}){text[end:]}"
 
 
-def page_of(
-    results: str | Results, *, with_hosts: bool = False, refresh_s: float | None = None
-) -> str:
+def page_of(results: Results, *, with_hosts: bool = False, refresh_s: float | None = None) -> str:
     """Make the page of some results.
 
     Args:
-        results: the place, or its store.
+        results: opened.
         with_hosts: keep reasons and logs, which may name hosts and users.
         refresh_s: seconds after which the page loads itself again; None for never.
 
@@ -122,17 +118,11 @@ def page_of(
         SweepError: Nothing is stored there, or a condition can't be read.
         StorageError: It can't be read.
     """
-    store = results if isinstance(results, Results) else Results(results)
-    sections: list[Callable[[Study], Section]] = [
-        costs_of(store),
-        importance_of_axes,
-        certificate_in(store),
-    ]
-    frame = load(store, canaries=True)
+    store = results.snapshot()
+    frame = trials_in(store, canaries=True)
     if not with_hosts:
         frame = shared_trials(frame)
-    content = content_of(Study(frame), sections=sections)
-    return page_of_content(content, store, refresh_s=refresh_s)
+    return page_of_content(content_in(store, frame), store, refresh_s=refresh_s)
 
 
 def page_of_content(content: Content, store: Results, *, refresh_s: float | None = None) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.results.store import Results, frame_of
+from dtsweep.results.frames import frame_of
+from dtsweep.results.store import Results
 from dtsweep.show.numbers import rounded
 from dtsweep.show.plot import Plot
 from dtsweep.show.style import GREY, label, layout, title

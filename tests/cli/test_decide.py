@@ -15,8 +15,8 @@ from rich.console import Console
 
 from dtsweep import load
 from dtsweep.analysis import Study
+from dtsweep.cli.predictions import predictions_of, print_predictions
 from dtsweep.errors import SweepError
-from dtsweep.report.predictions import predictions_of, print_predictions
 from tests import frames
 from tests.cli.called import as_json, called, in_one_line
 from tests.pages import ROOT, make_study

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dtsweep import Measure, Point, Sweep, workloads
+from dtsweep.compare.runs import Run, load_run, load_runs
 from dtsweep.metrics.rows import task_row
 from dtsweep.results.run_record import FOLDER, SUFFIX, RunRecord
 from dtsweep.results.storage import StoredFile
@@ -21,6 +22,16 @@ SWEEP = Sweep(
     measure=Measure(canary=False),
 )
 MACHINE = '{"cpu": "Xeon", "cpus": 2, "torch_version": "2.13.0"}'
+
+
+def run_in(folder: Path) -> Run:
+    """The results of a folder as one run."""
+    return load_run(Results(folder))
+
+
+def runs_in(folder: Path) -> list[Run]:
+    """The runs of a folder."""
+    return load_runs(Results(folder))
 
 
 def store_run(

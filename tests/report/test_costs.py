@@ -16,12 +16,13 @@ from dtsweep import Goal, Resources, Sweep, SweepError, workloads
 from dtsweep.analysis import Study, recommend
 from dtsweep.analysis.decision import asks_for_cost, check_goal, decide
 from dtsweep.plan.plan import policy_of
-from dtsweep.plan.prices import PricedType, Prices
+from dtsweep.plan.prices import PricedType, Prices, prices_of
 from dtsweep.report.costs import Costs, costs_of, priced, without_price
+from dtsweep.results.frames import trials_of_rows
 from dtsweep.results.pack import attempt_files
 from dtsweep.results.run_record import FOLDER, RunRecord
 from dtsweep.results.storage import StoredFile
-from dtsweep.results.store import Results, trials_of_rows
+from dtsweep.results.store import Results
 from dtsweep.sweep.goal import GOALS, LAUNCHES
 from dtsweep.sweep.values import column_types
 from tests.measured import Machine
@@ -48,7 +49,8 @@ def store_record(folder: Path, name: str, cost_usd: float | None) -> None:
 
 
 def costs(folder: Path, **options: Any) -> tuple[Costs, str]:
-    section = costs_of(str(folder), **options)(Study(dtsweep.load(folder, canaries=True)))
+    study = Study(dtsweep.load(folder, canaries=True))
+    section = costs_of(study, store=Results(folder), **options)
     out = StringIO()
     section.print(console=Console(file=out, width=200))
     return section, out.getvalue()
@@ -90,7 +92,7 @@ def test_prices_that_are_given_later_hold_for_all_rows(tmp_path: Path) -> None:
     assert without_price(frame, PRICES) == ["other"]
     file = tmp_path / "prices.toml"
     file.write_text("[gpu]\nusd_per_hour = 36\n[other]\nusd_per_hour = 360")
-    values = costs(tmp_path, prices=str(file))[0].as_json()["cost"]
+    values = costs(tmp_path, prices=prices_of(file, None))[0].as_json()["cost"]
     assert (values["total_usd"], values["attempts_usd"]) == (None, 12.5)
 
 

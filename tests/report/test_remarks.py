@@ -15,17 +15,22 @@ from rich.console import Console
 from dtsweep import load
 from dtsweep.analysis import Study, worthwhile
 from dtsweep.inference.verdicts import Answer, KneeVerdict, Reason, Verdict
-from dtsweep.predict import usl
+from dtsweep.predict import importance, usl
 from dtsweep.report.content import Content, content_of
 from dtsweep.report.remark_table import SENTENCES
 from dtsweep.report.remarks import remark, text_of
 from dtsweep.report.scaling_words import scaling_remarks
-from dtsweep.report.sections import Importance, importance_of_axes
+from dtsweep.report.sections import Importance
 from dtsweep.report.verdict_words import LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
 from tests.analysis.ladders import ladder, published, universal
 from tests.frames import trials
 from tests.pages import ROOT
 from tests.report.study import canary, swept
+
+
+def importance_section(study: Study) -> Importance:
+    return Importance(importance(study))
+
 
 CODES = [code for sentences in SENTENCES.values() for code in sentences]
 
@@ -156,7 +161,7 @@ def printed(section: Importance) -> str:
 
 def test_the_report_names_axes_by_their_shares() -> None:
     study = Study(load(str(ROOT / "notebooks" / "samples" / "campaign")))
-    section = importance_of_axes(study)
+    section = importance_section(study)
     assert printed(section).startswith("What matters for the step time micro_batch ")
     assert json.loads(json.dumps(section.as_json()))["importance"][0]["axes"] == "micro_batch"
 
@@ -168,12 +173,12 @@ def test_axes_that_were_varied_together_are_named() -> None:
         for workers in (1, 2, 4, 8)
         for precision in ("fp32", "bf16")
     ]
-    said = printed(importance_of_axes(Study(trials(*rows))))
+    said = printed(importance_section(Study(trials(*rows))))
     assert "Not identifiable: workers and micro_batch were varied together" in said
 
 
 def test_a_report_of_few_points_has_no_such_section() -> None:
-    section = importance_of_axes(Study(trials({"samples_per_s": 1.0})))
+    section = importance_section(Study(trials({"samples_per_s": 1.0})))
     assert (printed(section), section.as_json()) == ("", {"importance": []})
 
 

@@ -87,8 +87,8 @@ def test_files_that_take_too_much_together_are_an_error_or_stay_apart(
 ) -> None:
     filled(tmp_path, *range(9))
     with monkeypatch.context() as patched:
-        patched.setattr("dtsweep.results.store.MAX_BYTES", 10_000)
-        patched.setattr("dtsweep.results.store.MEMORY_PARTS", 1 << 50)
+        patched.setattr("dtsweep.results.table_files.MAX_BYTES", 10_000)
+        patched.setattr("dtsweep.results.table_files.MEMORY_PARTS", 1 << 50)
         with pytest.raises(StorageError, match=r"trials unpacks to more than.*another folder"):
             Results(tmp_path).attempts()
     monkeypatch.setattr("dtsweep.results.merge.MERGED_BYTES", 1_000)

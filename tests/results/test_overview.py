@@ -95,5 +95,5 @@ def test_a_reader_that_keeps_files_sees_what_is_added_and_what_is_merged(tmp_pat
     assert overview_of(reader).statuses == {"ok": 2, "nan": 1}
     writer.compact()
     assert overview_of(reader).statuses == {"ok": 2, "nan": 1}
-    (files,) = reader._kept.values()
+    (files,) = reader._files._kept.values()
     assert [name.partition("-")[0] for name in files] == ["compacted"]

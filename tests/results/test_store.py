@@ -19,7 +19,7 @@ import pytest
 
 from dtsweep.analysis.load import load
 from dtsweep.errors import StorageError, SweepError
-from dtsweep.results import merge, store
+from dtsweep.results import compaction, frames, merge
 from dtsweep.results.merge import LARGE_BYTES, batches
 from dtsweep.results.pack import profile_files
 from dtsweep.results.parquet import REPLACES, CorruptPartError, arrow_table, decode, encode, named
@@ -121,7 +121,7 @@ def test_frames_keep_whole_numbers_whole_beside_nulls(tmp_path: Path) -> None:
     types |= {"step_mean_s": "float64", "started_at": "datetime64[us, UTC]"}
     assert frame.dtypes.astype(str)[[*types]].to_dict() == types
     assert frame["global_batch"].isna().tolist() == [False, True]
-    steps = store.steps(tmp_path)
+    steps = frames.steps(tmp_path)
     assert steps.loc[~steps["warmup"], "step_s"].tolist() == [1001.0, 1003.0, 2001.0, 2003.0]
 
 
@@ -148,14 +148,14 @@ def test_load_takes_of_each_trial_and_harness_the_newest_ok_attempt_else_the_new
 def test_load_has_every_canary_that_was_measured_or_none(tmp_path: Path) -> None:
     results, canary = Results(tmp_path), {"trial_id": "watch", "role": "canary"}
     commit(results, 1, **canary)
-    assert len(load(results)) == 0
+    assert len(load(tmp_path)) == 0
     commit(results, 2, trial_id="a", role="trial", status="hang")
     commit(results, 3, **canary)
     commit(results, 4, trial_id="a", role="trial")
     commit(results, 5, **canary, status="rank_died")
     commit(results, 6, trial_id="b", role="trial")
-    assert load(results)["attempt_id"].tolist() == ["attempt4", "attempt6"]
-    both = load(results, canaries=True)
+    assert load(tmp_path)["attempt_id"].tolist() == ["attempt4", "attempt6"]
+    both = load(tmp_path, canaries=True)
     assert both["attempt_id"].tolist() == [f"attempt{number}" for number in (1, 3, 4, 5, 6)]
     assert (both["role"] == "canary").tolist() == [True, True, False, True, False]
 
@@ -175,7 +175,7 @@ def test_what_are_no_results_is_said_with_what_to_run(tmp_path: Path) -> None:
     commit(Results(tmp_path / "r"), 1)
     (tmp_path / "README.md").write_text("words")
     nothing = r"no results in .*none; .*dtsweep run SWEEP.py --results .*none"
-    for read in (load, store.steps):
+    for read in (load, frames.steps):
         with pytest.raises(SweepError, match=nothing):
             read(tmp_path / "none")
     with pytest.raises(SweepError, match=r"README\.md is a file; results are a folder"):
@@ -251,7 +251,7 @@ def test_files_say_units_and_have_zstd_and_page_checksums(tmp_path: Path) -> Non
 def test_a_kill_at_any_line_that_touches_files_loses_and_doubles_nothing(
     tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "READERS", 1)
+    monkeypatch.setattr(compaction, "READERS", 1)
     folder, states = tmp_path / "original", dict[Any, Path]()
 
     def act(where: Path) -> None:
@@ -471,7 +471,7 @@ def test_reading_warns_of_each_file_that_it_leaves_out(tmp_path: Path) -> None:
     trial, step = files(tmp_path, "trials")[0], files(tmp_path, "steps")[1]
     for part in (trial, step):
         part.write_bytes(part.read_bytes()[:-1])
-    for part, read, rows in ((trial, load, 1), (step, store.steps, 0)):
+    for part, read, rows in ((trial, load, 1), (step, frames.steps, 0)):
         with pytest.warns(UserWarning, match=f"{part.name} is left out: .*truncated"):
             assert len(read(tmp_path)) == rows
         part.unlink()
@@ -482,14 +482,14 @@ def test_steps_that_are_gone_are_told_with_the_way_out(tmp_path: Path) -> None:
         commit(Results(tmp_path), number, measured_steps=2)
     # Without steps from the start, as what failed before any.
     Results(tmp_path).commit({"attempt_id": "a", "trial_id": "t", "status": "user_error"})
-    assert len(store.steps(tmp_path)) == 8
+    assert len(frames.steps(tmp_path)) == 8
     assert len(load(tmp_path)) == 3
     files(tmp_path, "steps")[0].unlink()
     lost = "/steps has lost the steps of {} attempts; put its files back, or .* with --rerun all"
     with pytest.warns(UserWarning, match=lost.format(1)):
-        assert len(store.steps(tmp_path)) == 4
+        assert len(frames.steps(tmp_path)) == 4
     shutil.rmtree(tmp_path / "steps")
-    for read, rows in ((store.steps, 0), (load, 3)):
+    for read, rows in ((frames.steps, 0), (load, 3)):
         with pytest.warns(UserWarning, match=lost.format(2)):
             assert len(read(tmp_path)) == rows
 

@@ -10,6 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from dtsweep.results.store import Results
 from dtsweep.show.page import page_of, write_page
 from tests.show.browser import LAPTOP, PHONE, chromium, draw_all, opened
 from tests.show.stored import store_study
@@ -35,7 +36,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
-    write_page(page_of(str(store_study(folder / "results"))), folder / "page.html")
+    write_page(page_of(Results(store_study(folder / "results"))), folder / "page.html")
     return folder / "page.html"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from dtsweep.results.store import Results
 from dtsweep.show import points_table
 from dtsweep.show.page import page_of, write_page
 from tests.frames import trials
@@ -32,7 +33,7 @@ def test_no_text_of_hostile_results_runs(browser: Browser, tmp_path: Path) -> No
     # The payloads are names of hosts, too; without them, a page would have no payload left.
     payloads = PAYLOADS | {"link": '<a href="javascript:window.owned=1">$x$ &lt; %{x}</a>'}
     results = str(store_hostile(tmp_path / "results", payloads))
-    write_page(page_of(results, with_hosts=True), tmp_path / "page.html")
+    write_page(page_of(Results(results), with_hosts=True), tmp_path / "page.html")
     with opened(browser, tmp_path / "page.html") as (page, seen):
         draw_all(page)
         for details in page.locator("details").all():
@@ -68,10 +69,10 @@ def test_a_page_names_no_host_no_user_and_no_home_folder(tmp_path: Path) -> None
         | {"straggler": "rank 1 on node-7", "gradients_reason": where, "row_number": 91}
     ]
     write_rows(folder, "trials", plain(trials(*rows)), workload_types={"layers": int})
-    own = texts_of(page_of(str(folder)))
+    own = texts_of(page_of(Results(folder)))
     assert [part for part in ("node-7", "annlee", "/home/") if part in own] == []
     assert "left out (--with-hosts keeps it)" in own
-    own = texts_of(page_of(str(folder), with_hosts=True))
+    own = texts_of(page_of(Results(folder), with_hosts=True))
     assert "node-7.corp.example" in own
     assert "/home/" not in own
 
@@ -109,7 +110,7 @@ def test_a_page_keeps_its_own_names_whatever_users_and_hosts_are_called(
 ) -> None:
     results = stored(tmp_path / "r", "a", "b", node=name)
     monkeypatch.setenv("LOGNAME", name)
-    page = page_of(results)
+    page = page_of(Results(results))
     assert 'id="frontier-plot"' in page
     frontier = json.loads(packed(page))["plots"][0]
     assert frontier["name"] == "frontier"
@@ -117,14 +118,15 @@ def test_a_page_keeps_its_own_names_whatever_users_and_hosts_are_called(
 
 
 def test_marks_of_direction_are_shown_as_they_are_written(tmp_path: Path) -> None:
-    page = page_of(stored(tmp_path / "r", "abc\u202egpj", "b"))
+    page = page_of(Results(stored(tmp_path / "r", "abc\u202egpj", "b")))
     assert "\\u202e" not in packed(page).replace("\\\\u202e", "")
     assert "\u202e" not in page
 
 
 @pytest.mark.slow
 def test_a_filter_tells_apart_what_differs(browser: Browser, tmp_path: Path) -> None:
-    write_page(page_of(stored(tmp_path / "r", "", "x", "y")), tmp_path / "page.html")
+    page = page_of(Results(stored(tmp_path / "r", "", "x", "y")))
+    write_page(page, tmp_path / "page.html")
     with opened(browser, tmp_path / "page.html") as (page, _):
         choice = page.locator("[data-choice]").last
         assert choice.locator("option").all_inner_texts() == ["any", "(empty)", "x", "y"]
@@ -140,7 +142,7 @@ def test_numbers_that_differ_are_choices_of_their_own() -> None:
 
 @pytest.mark.slow
 def test_a_page_of_a_thousand_trials_has_at_most_seven_mebibytes(tmp_path: Path) -> None:
-    made = page_of(str(store_campaign(tmp_path)))
+    made = page_of(Results(store_campaign(tmp_path)))
     assert made.count('<tr><td class="on-screen check">') == 500
     assert len(made.encode()) <= 7 * 2**20
 
@@ -148,4 +150,4 @@ def test_a_page_of_a_thousand_trials_has_at_most_seven_mebibytes(tmp_path: Path)
 def test_a_page_without_trials_says_so(tmp_path: Path) -> None:
     failed = {"status": "oom_device", "reason": "no memory", "attempt_id": "a", "trial_id": "t"}
     write_rows(tmp_path, "trials", [failed | {"role": "trial", "point_id": "p", "repeat": 1}])
-    assert "No trial ended ok" in page_of(str(tmp_path))
+    assert "No trial ended ok" in page_of(Results(tmp_path))

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.table import Table
 
-from dtsweep.analysis.campaign import (
+from dtsweep.errors import SHOWN, shortened
+from dtsweep.results.campaign import (
     ENDED,
     ENDING,
     KILLED,
@@ -20,7 +21,6 @@ from dtsweep.analysis.campaign import (
     Campaign,
     RunTrials,
 )
-from dtsweep.errors import SHOWN, shortened
 from dtsweep.results.overview import AttemptRow
 from dtsweep.results.run_record import RunningTrial, RunRecord
 from dtsweep.results.statuses import CUT, FINE

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dtsweep.analysis.campaign import Campaign, RunTrials, campaign_of
-from dtsweep.report.status import print_status, spent_words, status_json, status_line
+from dtsweep.cli.status_view import print_status, spent_words, status_json, status_line
+from dtsweep.results.campaign import Campaign, RunTrials, campaign_of
 from dtsweep.results.lease import LiveRun
 from dtsweep.results.overview import AttemptRow, Failure, Overview
 from dtsweep.results.run_record import RunningTrial, RunRecord, StoredRun

@@ -98,19 +98,21 @@ class Campaign:
         return self.live is None and self.runs == 0 and not self.overview.statuses
 
 
-def read_campaign(results: Results | str | Path, *, last: int = 5) -> Campaign:
+def read_campaign(where: str | Path, *, last: int = 5) -> Campaign:
     """Read how a campaign stands; from any machine, while it runs or afterwards.
 
     Args:
-        results: the place.
+        where: the place.
         last: most attempts to list.
 
     Raises:
         StorageError: the place can't be read.
     """
-    store = results
-    if not isinstance(store, Results):
-        store = Results(store)
+    return campaign_in(Results(where), last=last)
+
+
+def campaign_in(store: Results, *, last: int) -> Campaign:
+    """Read how the campaign of opened results stands, as `read_campaign` does."""
     # The lease first: a run that ends meanwhile has stored its record before it gives it back.
     live, runs = store.holder(), store.run_records()
     campaign = campaign_of(live, runs, overview_of(store, last=last))

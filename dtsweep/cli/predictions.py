@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis.launches import PER_SAMPLES, setting_columns
+from dtsweep.analysis.launches import PER_SAMPLES, rows_of, setting_columns
 from dtsweep.analysis.settings import text_of
 from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
@@ -142,11 +142,9 @@ def _nodes(one: Predictions, rows: pd.DataFrame) -> dict[str, list[str]]:
 
 def _varying(one: Predictions) -> list[str]:
     """Settings that vary among the configurations and the measured points."""
-    import pandas as pd
-
     columns = [name for name in setting_columns(one.model.points) if name != "environment"]
-    rows = pd.concat([one.table[columns], one.model.points[columns]]).map(text_of)
-    return [name for name in columns if rows[name].nunique() > 1]
+    rows = [*rows_of(one.table[columns]), *rows_of(one.model.points[columns])]
+    return [name for name in columns if len({text_of(row[name]) for row in rows}) > 1]
 
 
 def _columns(table: pd.DataFrame) -> dict[str, list[str]]:

@@ -1,0 +1,52 @@
+"""Content of the report of opened results: what their rows say, their costs and their search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.analysis.study import Study
+from dtsweep.analysis.training_time import training_time
+from dtsweep.plan.prices import Prices
+from dtsweep.predict.importance import importance
+from dtsweep.report.content import Content, Section, content_of
+from dtsweep.report.costs import costs_of
+from dtsweep.report.sections import Importance, certificate_in
+from dtsweep.report.times import TrainingTimes
+from dtsweep.results.store import Results
+from dtsweep.sweep.goal import Question
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def content_in(
+    store: Results,
+    frame: pd.DataFrame,
+    *,
+    prices: Prices | None = None,
+    samples: int | None = None,
+    question: Question | None = None,
+    **asked: Any,
+) -> Content:
+    """Compute the content of the report of opened results.
+
+    Args:
+        store: the results.
+        frame: their trials with canaries, as a reader may see them.
+        prices: that hold for all rows; None for those of the runs.
+        samples: also how long training on so many takes.
+        question: the one to answer, by default the results' own.
+        asked: what `content_of` takes.
+    """
+
+    def sections(study: Study) -> list[Section]:
+        parts: list[Section] = [
+            costs_of(study, store=store, prices=prices),
+            Importance(importance(study)),
+            certificate_in(store),
+        ]
+        if samples is not None:
+            parts.append(TrainingTimes(training_time(study, samples=samples)))
+        return parts
+
+    return content_of(Study(frame, question=question), sections=sections, **asked)

@@ -1,0 +1,45 @@
+"""What a report says reaches its reader in each form: terminal, page, JSON and notebook."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+
+from dtsweep.escape import html_text
+from dtsweep.report.as_json import report_json
+from dtsweep.report.terminal import print_report
+from dtsweep.show.notebook import content_html
+from dtsweep.show.view import view_of
+from tests.report.study import swept
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """All texts of JSON values."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from texts_in(list(value.values()))
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts_in(item)
+
+
+def test_each_remark_on_a_report_reaches_terminal_page_json_and_notebook() -> None:
+    content = swept()
+    said = [one["text"] for one in report_json(content)["remarks"]]
+    assert len(said) == 10
+    made = [*content.unsound, *content.doubts, *content.limits, *content.worth.remarks]
+    made += [*content.frontier_answer, *content.notes]
+    assert sorted(said) == sorted(one.text for one in made)
+    out = io.StringIO()
+    print_report(content, console=Console(file=out, width=10_000), show_all=True)
+    page = view_of(content, place="r", ranks=pd.DataFrame(), traces=[], refresh_s=None)
+    shown = "\n".join(texts_in(page))
+    in_notebook = content_html(content)
+    assert [text for text in said if text not in out.getvalue()] == []
+    assert [text for text in said if text not in shown] == []
+    assert [text for text in said if html_text(text) not in in_notebook] == []
