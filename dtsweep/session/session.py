@@ -292,11 +292,7 @@ class Session:
         """Run the trainer, on a thread, until the session ends."""
         try:
             trainer = trainer_of(
-                self.world,
-                self._settings,
-                session=self.name,
-                slot=self._slot,
-                nodes=nodes,
+                self.world, self._settings, session=self.name, slot=self._slot, nodes=nodes
             )
             self._train_run = train_run_of(trainer)
             trainer.fit()
