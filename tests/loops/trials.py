@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from ray import cloudpickle
 from torch import distributed
 
 from dtsweep import Measure, Point, Sweep
@@ -40,7 +41,7 @@ def run_trial(workload: Any, measure: Measure, *, folder: Path, **fields: Any) -
     point = Point(workload=sweep.workload, sync=AS_WRITTEN, **fields)
     task = task_of(sweep, point)
     with TemporaryDirectory() as place:
-        arguments = (task, sweep.workload, folder, Path(place))
+        arguments = (task, cloudpickle.dumps(sweep.workload), folder, Path(place))
         spawn(_be_rank, args=arguments, nprocs=point.workers)
         results = [
             pickle.loads((Path(place) / f"{rank}.result").read_bytes())
@@ -50,13 +51,14 @@ def run_trial(workload: Any, measure: Measure, *, folder: Path, **fields: Any) -
         return Ended(results, said)
 
 
-def _be_rank(rank: int, task: Task, workload: Any, folder: Path, place: Path) -> None:
+def _be_rank(rank: int, task: Task, pickled: bytes, folder: Path, place: Path) -> None:
     os.chdir(folder)
     file = os.open(place / f"{rank}.said", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for descriptor in (1, 2):
         os.dup2(file, descriptor)
     sys.stdout, sys.stderr = os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
     torch.set_num_threads(1)
+    workload = pickle.loads(pickled)
     context = become_rank(rank, torch.device("cpu"), workload=workload, own_variables=())
     store = None
     workers = task.point.workers
