@@ -75,7 +75,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
         shell = Kernel(client)
         shell.outputs(
             "import dtsweep\n"
-            "from dtsweep import analysis, plots, report\n"
+            "from dtsweep import analysis, plots, predict, report\n"
             "frame = dtsweep.load('r', canaries=True)\n"
             "study = analysis.Study(frame)\n"
             "content = report.content_of(study)\n"
@@ -139,7 +139,7 @@ def test_a_run_prints_a_line_for_each_trial(kernel: Kernel) -> None:
     assert sum("samples/s" in line for line in lines) == 3
 
 
-@pytest.mark.parametrize("name", ["dtsweep", "analysis", "plots", "report"])
+@pytest.mark.parametrize("name", ["dtsweep", "analysis", "plots", "predict", "report"])
 def test_tab_offers_what_is_public_and_nothing_else(kernel: Kernel, name: str) -> None:
     module = dtsweep if name == "dtsweep" else getattr(dtsweep, name)
     assert dir(module) == sorted(module.__all__)
@@ -147,7 +147,7 @@ def test_tab_offers_what_is_public_and_nothing_else(kernel: Kernel, name: str) -
     assert sorted(completed) == sorted(module.__all__)
 
 
-@pytest.mark.parametrize("name", ["dtsweep", "analysis", "plots", "report"])
+@pytest.mark.parametrize("name", ["dtsweep", "analysis", "plots", "predict", "report"])
 def test_what_is_public_is_documented(name: str) -> None:
     page = Path(ROOT / "docs" / "notebooks.md").read_text("utf-8")
     module = dtsweep if name == "dtsweep" else getattr(dtsweep, name)

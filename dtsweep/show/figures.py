@@ -1,4 +1,4 @@
-"""Plots as Plotly figures, for notebooks."""
+"""Plots as Plotly figures, for notebooks: `dtsweep.plots`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
+__all__ = ["frontier", "memory", "scaling", "shares", "step_times"]
 
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pandas as pd
+def __dir__() -> list[str]:
+    """Offer the figures alone, as in a notebook's completion."""
+    return sorted(__all__)
 
 
 def figure_of(plot: Plot) -> Figure:
