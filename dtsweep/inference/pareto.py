@@ -51,8 +51,7 @@ def on_frontiers(draws: Costs) -> Flags:
     first = np.take_along_axis(first, order, axis=1)
     second = np.take_along_axis(second, order, axis=1)
     least = np.minimum.accumulate(second, axis=1)
-    is_new = np.ones(order.shape, dtype=np.bool_)
-    is_new[:, 1:] = second[:, 1:] < least[:, :-1]
+    is_new = np.diff(least, axis=1, prepend=np.inf) < 0
     # Equal rows follow each other; they don't dominate each other.
     places = np.arange(order.shape[1])
     newest = np.maximum.accumulate(np.where(is_new, places, 0), axis=1)

@@ -121,8 +121,10 @@ def limits_on(
 
 def bounds_of(points: pd.DataFrame, bounds: pd.DataFrame) -> pd.DataFrame:
     """Look up the rows of `bounds` of some points, in their order."""
-    places = {point_key(row): place for place, row in enumerate(rows_of(bounds[[*POINT]]))}
-    return bounds.iloc[[places[point_key(row)] for row in rows_of(points[[*POINT]])]]
+    keys = map(point_key, rows_of(bounds[[*POINT]]))
+    places = {key: place for place, key in enumerate(keys)}
+    wanted = map(point_key, rows_of(points[[*POINT]]))
+    return bounds.iloc[[places[key] for key in wanted]]
 
 
 def bound_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
