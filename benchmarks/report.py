@@ -1,4 +1,4 @@
-"""CPU time of `dtsweep report`, after imports, for 36 and for 3,000 trials.
+"""CPU time of `dtsweep report`, after imports, by part: 50 trials, and 1,600 of about 800 points.
 
 The trials are those of a results folder, repeated with other learning rates and launches. The
 measured values of each copy are multiplied by one factor per launch and one per point, both of
@@ -11,7 +11,7 @@ import io
 import statistics
 import sys
 import time
-from pathlib import Path
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from rich.console import Console
 
 import dtsweep
 from benchmarks import log_entry
+from dtsweep.predict import importance
 from dtsweep.report.as_json import report_json
 from dtsweep.report.content import content_of
 from dtsweep.report.terminal import print_report
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 RATES = ("samples_per_s", "tokens_per_s")
 TIMES = ("latency_s", "step_mean_s", "step_p50_s", "step_p95_s", "step_p99_s")
-SIZES = (36, 3_000)
+SIZES = {50: 1, 1_600: 2}
+"""Numbers of trials, each with the launches of a point."""
 RUNS = 5
 
 
@@ -66,27 +68,35 @@ def copies_of(trials: pd.DataFrame, *, count: int, launches: int = 3) -> pd.Data
     return pd.concat(parts, ignore_index=True).head(count)
 
 
-def cpu_seconds(frame: pd.DataFrame) -> float:
-    """CPU time of the report of a frame, as terminal text and as JSON values."""
+def cpu_seconds(frame: pd.DataFrame) -> dict[str, float]:
+    """CPU time of the parts of the report of a frame."""
     console = Console(file=io.StringIO(), width=140)
-    began = time.process_time()
+    times = [time.process_time()]
     content = content_of(frame)
+    times.append(time.process_time())
+    importance(content.study)
+    times.append(time.process_time())
     print_report(content, console=console)
+    times.append(time.process_time())
     report_json(content)
-    return time.process_time() - began
+    times.append(time.process_time())
+    parts = ("content", "what matters", "terminal", "JSON")
+    return {part: end - began for part, (began, end) in zip(parts, pairwise(times), strict=True)}
 
 
 def main() -> None:
     """Print an entry of the log for the results of the first argument."""
-    results = Path(sys.argv[1])
-    frame = dtsweep.load(results, canaries=True)
-    cpu_seconds(frame)
-    frames = {SIZES[0]: frame, SIZES[1]: copies_of(frame, count=SIZES[1])}
+    trials = dtsweep.load(sys.argv[1], canaries=True)
+    cpu_seconds(trials)
     print(log_entry.heading("CPU time of a report, after imports"))
-    for size, rows in frames.items():
-        seconds = [cpu_seconds(rows) for _ in range(RUNS)]
-        each = ", ".join(f"{value:.2f}" for value in seconds)
-        print(f"  - {size:,} trials: {statistics.median(seconds):.2f} s of CPU time (runs: {each})")
+    for size, launches in SIZES.items():
+        frame = copies_of(trials, count=size, launches=launches)
+        runs = [cpu_seconds(frame) for _ in range(RUNS)]
+        medians = {part: statistics.median(run[part] for run in runs) for part in runs[0]}
+        parts = ", ".join(f"{part} {seconds:.2f} s" for part, seconds in medians.items())
+        points = frame["point_id"].nunique()
+        total = sum(medians.values())
+        print(f"  - {size:,} trials of {points:,} points: {total:.2f} s of CPU time ({parts})")
 
 
 if __name__ == "__main__":

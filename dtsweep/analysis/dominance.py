@@ -15,16 +15,6 @@ from dtsweep.inference.selection import LEAST_AGAIN, differences_of
 Rows = NDArray[np.intp]
 Truth = NDArray[np.bool_]
 
-STANDINGS = {
-    "frontier": "no other point beats it by the means over launches (of two points: over those "
-    "that they share)",
-    "undecided": "another point beats it by the means, but not significantly, or points beat each "
-    "other in a circle",
-    "dominated": "another point beats it significantly; where nothing shows how far launches "
-    "differ, as if they differed by 3 %",
-}
-"""Relation of a point to the others."""
-
 _EQUAL = 1e-12
 """Logarithms that differ by less are those of equal numbers."""
 
@@ -122,7 +112,15 @@ MANY = 500
 
 
 def compare(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
-    """Name each point's relation to the others, and list the points near the frontier."""
+    """Name each point's relation to the others, and list the points near the frontier.
+
+    - `frontier`: no other point beats it by the means over launches (of two points: over those that
+      they share).
+    - `undecided`: another point beats it by the means, but not significantly, or points beat each
+      other in a circle.
+    - `dominated`: another point beats it significantly; where nothing shows how far launches
+      differ, as if they differed by 3 %.
+    """
     if len(numbers) > MANY:
         return compare_near(costs, numbers)
     return compare_all(costs, numbers)
@@ -202,7 +200,7 @@ def _with_dominators(costs: PointCosts, numbers: Rows, pending: Rows) -> tuple[R
 
 
 def _standings(significant: Truth, is_beaten: Truth) -> NDArray[np.str_]:
-    """Name each point's relation to the others, one of `STANDINGS`.
+    """Name each point's relation to the others, as `compare` names it.
 
     Args:
         significant: (points, points), True where a point is significantly beaten by another one.

@@ -165,10 +165,10 @@ def frontier(
     Returns:
         The points of `over_launches`, sorted by semantics, kind of update, model (fewest FLOPs
         first), environment and the first objective, with `meets`, whether the condition is met,
-        null where what it asks for was not measured; `standing`, one of `STANDINGS`, null where it
-        is not met or an objective is null; `is_open`, True where more launches would have to show
-        whether a point is on the frontier (`places_to_launch`); `on_frontier`, True where its
-        standing is `frontier` or `undecided`;
+        null where what it asks for was not measured; `standing` (of `dominance.compare`), null
+        where it is not met or an objective is null; `is_open`, True where more launches would have
+        to show whether a point is on the frontier (`places_to_launch`); `on_frontier`, True where
+        its standing is `frontier` or `undecided`;
         `frontier_probability`, how often it is when all means are drawn again with the errors of
         `inference.contrasts`, null where a point has too few launches for that, and other points
         have more; `knee`, True where `knee_of` finds it among the means, and `knee_probability`,

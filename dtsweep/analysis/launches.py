@@ -127,7 +127,8 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
         str(name): frame[name].to_numpy(object, na_value=None).tolist()  # type: ignore[call-overload]
         for name in frame
     }
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def without_canaries(frame: pd.DataFrame) -> pd.DataFrame:

@@ -174,6 +174,7 @@ def show_plan(
     from dtsweep.plan.demand import nodes_json
     from dtsweep.plan.plan import make_plan
     from dtsweep.results.frames import damage_of
+    from dtsweep.results.lease import holder
     from dtsweep.results.store import Results
     from dtsweep.sweep.goal import GOALS
 
@@ -192,7 +193,7 @@ def show_plan(
     planned = make_plan(sweep, candidates, store.attempts(columns_read(sweep)), rerun=rerun)
     if (damage := damage_of(store)) is not None:
         tell(damage)
-    if (running := store.holder()) is not None:
+    if (running := holder(store.storage)) is not None:
         tell(f"{store} is in use: {running.description}")
     misfits, cost = _misfits_and_cost(sweep, planned, **asked)
     for line in store.left_out():

@@ -47,7 +47,7 @@ def status(results: str, follow: bool, every_s: float, as_json: bool) -> None:
     from dtsweep.results.store import Results
 
     store = Results(results, keeps_files=follow)
-    store.reach()
+    store.storage.reach()
     campaign = _read(store)
     if campaign.is_empty:
         if (damage := damage_of(store)) is not None:
@@ -148,12 +148,13 @@ def serve(results: str, port: int) -> None:
     """
     from dtsweep.errors import SweepError
     from dtsweep.results.frames import nothing_in
+    from dtsweep.results.lease import holder
     from dtsweep.results.store import Results
     from dtsweep.show.serve import PageServer
 
     store = Results(results, keeps_files=True)
-    store.reach()
-    if not store.state() and store.holder() is None:
+    store.storage.reach()
+    if not store.storage.sizes("trials") and holder(store.storage) is None:
         raise SweepError(nothing_in(store))
     with PageServer(store, port=port) as server:
         click.echo(f"{store} as a page: {server.url}")

@@ -23,6 +23,7 @@ from dtsweep.plan.batches import Batches, columns_read
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.prices import prices_of
 from dtsweep.results.frames import damage_of
+from dtsweep.results.lease import leased
 from dtsweep.results.outbox import CLOSE_S, Outbox
 from dtsweep.results.run_record import new_run_id
 from dtsweep.results.storage import absolute_place
@@ -164,13 +165,13 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
                 "--in-process does not search: it measures each point with one worker once"
             )
         sweep, candidates = _for_this_process(sweep, candidates)
-    results.reach()
+    results.storage.reach()
     outbox = Outbox(results, progress.say)
     run_id = new_run_id()
     with ExitStack() as stack:
         unwritable = None
         try:
-            stack.enter_context(results.leased(progress.say, run_id=run_id))
+            stack.enter_context(leased(results.storage, progress.say, run_id=run_id))
             outbox.send_left()
         except StorageError as error:  # no matter if there is nothing to run
             unwritable = error

@@ -13,6 +13,7 @@ from dtsweep.foreign_tables.map_file import Map
 from dtsweep.foreign_tables.table import MOST_ROWS, read_table
 from dtsweep.foreign_tables.translate import SETTING, completed, translated
 from dtsweep.provenance.versions import versions
+from dtsweep.results.lease import leased
 from dtsweep.results.pack import unmeasured_files
 from dtsweep.results.schema import IMPORTED
 from dtsweep.results.store import Results
@@ -88,7 +89,7 @@ def import_tables(
         rows.append(row)
         if "implausible" in row:
             flagged.setdefault(row["implausible"], []).append(place)
-    with store.leased(say):
+    with leased(store.storage, say):
         added = _store(store, rows, types, source=source)
     kept = [row for row in rows if "implausible" not in row]
     return Imported(

@@ -48,13 +48,15 @@ def on_frontiers(draws: Costs) -> Flags:
     # From the best first objective on, a row is beaten if an earlier one is as good in the second.
     first, second = draws[:, :, 0], draws[:, :, 1]
     order = np.lexsort((second, first), axis=1)
-    first, second = (np.take_along_axis(column, order, axis=1) for column in (first, second))
+    first = np.take_along_axis(first, order, axis=1)
+    second = np.take_along_axis(second, order, axis=1)
     least = np.minimum.accumulate(second, axis=1)
-    is_new = np.ones(order.shape, dtype=np.bool_)
-    is_new[:, 1:] = second[:, 1:] < least[:, :-1]
+    is_new = np.diff(least, axis=1, prepend=np.inf) < 0
     # Equal rows follow each other; they don't dominate each other.
-    newest = np.maximum.accumulate(np.where(is_new, np.arange(order.shape[1]), 0), axis=1)
-    is_equal = (second == least) & (first == np.take_along_axis(first, newest, axis=1))
+    places = np.arange(order.shape[1])
+    newest = np.maximum.accumulate(np.where(is_new, places, 0), axis=1)
+    first_of_least = np.take_along_axis(first, newest, axis=1)
+    is_equal = (second == least) & (first == first_of_least)
     is_on_frontier = np.empty(order.shape, dtype=np.bool_)
     np.put_along_axis(is_on_frontier, order, is_equal, axis=1)
     return is_on_frontier
@@ -114,20 +116,13 @@ def knees_of(draws: Costs, is_on_frontier: Flags) -> NDArray[np.intp]:
     best = np.where(is_inside, draws, np.inf).min(axis=1, keepdims=True)
     worst = np.where(is_inside, draws, -np.inf).max(axis=1, keepdims=True)
     size = np.where(worst > best, worst - best, np.inf)
-    sums = np.where(is_on_frontier, ((draws - best) / size).sum(axis=2), np.inf)
+    scaled = (draws - best) / size
+    sums = np.where(is_on_frontier, scaled.sum(axis=2), np.inf)
     rows = sums.argmin(axis=1)
     # The ends of two objectives have the sum 1, as has all that lies on the line between them.
-    is_end = (is_on_frontier[:, :, None] & (draws == best) & (worst > best)).any(axis=2)
+    is_best = is_inside & (draws == best) & (worst > best)
+    is_end = is_best.any(axis=2)
     ends = np.where(is_end, sums, np.inf).min(axis=1)
-    is_knee = (sums.min(axis=1) < ends - 1e-9) & (_distinct(draws, is_on_frontier) >= 3)
+    # Of one row, or of equal ones, no objective has ends.
+    is_knee = (sums.min(axis=1) < ends - 1e-9) & np.isfinite(ends)
     return np.where(is_knee, rows, -1)
-
-
-def _distinct(draws: Costs, is_on_frontier: Flags) -> NDArray[np.intp]:
-    """Count the different rows of each draw's frontier."""
-    order = np.lexsort((*np.moveaxis(draws, 2, 0), ~is_on_frontier), axis=1)
-    ordered = np.take_along_axis(draws, order[:, :, None], axis=1)
-    repeats = (ordered[:, 1:] == ordered[:, :-1]).all(axis=2)
-    is_inside = np.take_along_axis(is_on_frontier, order, axis=1)
-    distinct: NDArray[np.intp] = is_inside.sum(axis=1) - (repeats & is_inside[:, 1:]).sum(axis=1)
-    return distinct

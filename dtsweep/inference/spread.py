@@ -115,9 +115,14 @@ def of_environment(trials: pd.DataFrame, env_id: Any) -> pd.DataFrame:
     """Select the trials of an environment; null is one, too."""
     import pandas as pd
 
-    is_inside = trials["env_id"].isna() if pd.isna(env_id) else trials["env_id"] == env_id
+    is_inside = trials["env_id"] == env_id
+    if pd.isna(env_id):
+        is_inside = trials["env_id"].isna()
     # Tables are wide: a copy of all rows takes longer than all that is asked of them.
-    return trials if is_inside.all() else trials[is_inside]
+    if is_inside.all():
+        return trials
+    selected: pd.DataFrame = trials[is_inside]
+    return selected
 
 
 def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Launches:

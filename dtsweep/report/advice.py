@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import recommend
+from dtsweep.analysis.launches import rows_of
 from dtsweep.analysis.recommend import Recommendation
 from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
 from dtsweep.inference.spread import POINT
 from dtsweep.report.frontiers import Frontier
+from dtsweep.report.labels import point_key
+from dtsweep.report.notes import counts_of
 from dtsweep.report.recommendation import in_words, names_of
 from dtsweep.report.records import records_of
 from dtsweep.report.remarks import Remark, remark
@@ -118,11 +121,10 @@ def limits_on(
 
 def bounds_of(points: pd.DataFrame, bounds: pd.DataFrame) -> pd.DataFrame:
     """Look up the rows of `bounds` of some points, in their order."""
-    keys = [tuple(row) for row in bounds[[*POINT]].astype(object).fillna("").to_numpy()]
+    keys = map(point_key, rows_of(bounds[[*POINT]]))
     places = {key: place for place, key in enumerate(keys)}
-    return bounds.iloc[
-        [places[tuple(row)] for row in points[[*POINT]].astype(object).fillna("").to_numpy()]
-    ]
+    wanted = map(point_key, rows_of(points[[*POINT]]))
+    return bounds.iloc[[places[key] for key in wanted]]
 
 
 def bound_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
@@ -152,8 +154,7 @@ def next_words(axes: Sequence[NextAxis]) -> str:
 
 def bounds_counted(rows: pd.DataFrame) -> Remark:
     """Count points by their bound, the most frequent first."""
-    counts = rows["bound"].map(lambda bound: bound or UNKNOWN).value_counts()
-    return remark("bounds", counts={str(bound): int(count) for bound, count in counts.items()})
+    return remark("bounds", counts=counts_of(rows["bound"].map(lambda bound: bound or UNKNOWN)))
 
 
 def bounds_json(rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from string import Formatter
 from typing import Any
 
 from dtsweep.report.remark_table import SENTENCES, Severity
+from dtsweep.sweep.values import python_value
 from dtsweep.text import count_of, format_number, in_percent, listed, percent, percent_up
 
 _NAMED = 3
@@ -54,19 +55,14 @@ def remark(code: str, /, **numbers: Any) -> Remark:
     >>> remark("drift_unknown", drift=0.0312).text
     'A drift of the machine below 4 % is not excluded: its canaries are too imprecise.'
     """
-    return Remark(code, _SEVERITIES[code], {name: _plain(value) for name, value in numbers.items()})
+    return Remark(
+        code, _SEVERITIES[code], {name: python_value(value) for name, value in numbers.items()}
+    )
 
 
 def text_of(remarks: Iterable[Remark]) -> str:
     """Join the texts of remarks to one paragraph."""
     return " ".join(one.text for one in remarks)
-
-
-def _plain(value: Any) -> Any:
-    """Convert NumPy's values to Python's."""
-    if hasattr(value, "item"):
-        return value.item()
-    return value
 
 
 def _lines(values: Mapping[str, Any] | Sequence[str]) -> str:

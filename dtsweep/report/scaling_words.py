@@ -72,13 +72,11 @@ def _knee(row: Mapping[Any, Any], group: str) -> Remark:
 
 
 def _group_label(row: Mapping[Any, Any], varying: list[str]) -> str:
-    import pandas as pd
-
     if row["kind"] == "weak":
         shape = f"{passes_label(row)} per worker"
     else:
         shape = f"{row['global_batch']} per step"
-    return f"{point_label(pd.Series(row), varying)}, {row['kind']} scaling, {shape}"
+    return f"{point_label(row, varying)}, {row['kind']} scaling, {shape}"
 
 
 def _law(fit: Mapping[Any, Any]) -> Remark:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtsweep.results.lease import LiveRun
+from dtsweep.results.lease import LiveRun, holder
 from dtsweep.results.overview import Overview, overview_of
 from dtsweep.results.run_record import RunningTrial, RunRecord, StoredRun
 from dtsweep.results.statuses import CUT, FINE
@@ -114,9 +114,9 @@ def read_campaign(where: str | Path, *, last: int = 5) -> Campaign:
 def campaign_in(store: Results, *, last: int) -> Campaign:
     """Read how the campaign of opened results stands, as `read_campaign` does."""
     # The lease first: a run that ends meanwhile has stored its record before it gives it back.
-    live, runs = store.holder(), store.run_records()
+    live, runs = holder(store.storage), store.run_records()
     campaign = campaign_of(live, runs, overview_of(store, last=last))
-    if campaign.state == KILLED and (live := store.holder()) is not None:
+    if campaign.state == KILLED and (live := holder(store.storage)) is not None:
         # It began between the two looks.
         return campaign_of(live, runs, campaign.overview)
     return campaign

@@ -117,16 +117,15 @@ def _without_steps(store: Results, table: str, rows: Any) -> int:
     If `table` is `trials`, they are counted only when no file of steps is left. Otherwise all steps
     would have to be read.
     """
-    if table == "trials" and store.files("steps"):
+    trials = rows
+    kept: set[str] = set()
+    if table == "trials" and store.storage.sizes("steps"):
         return 0
-    if table == "trials":
-        trials = rows
-    else:
+    if table == "steps":
         trials = store.table("trials")
+        kept = set(pc.unique(rows["attempt_id"]).to_pylist())
     timed = trials.filter(pc.greater(trials["measured_steps"], 0))["attempt_id"].to_pylist()
-    return len(
-        set(timed) - set(pc.unique(rows["attempt_id"]).to_pylist() if table == "steps" else ())
-    )
+    return len(set(timed) - kept)
 
 
 def frame_of(rows: Any) -> pd.DataFrame:

@@ -66,7 +66,7 @@ class Outbox:
         self._results = results
         self._say = say
         self._roots = roots
-        self._spool = Spool(results.identity, roots=roots)
+        self._spool = Spool(results.storage.identity, roots=roots)
         self._waiting: deque[_Parcel] = deque()
         """Not stored yet; the thread stores the first."""
         self._changed = threading.Condition()
@@ -97,7 +97,7 @@ class Outbox:
         Raises:
             StorageError: the place can't be written to.
         """
-        self._results.try_writing()
+        self._results.storage.try_writing("trials")
 
     def put(self, files: Sequence[StoredFile]) -> None:
         """Have files stored; return once they are stored or kept locally.
@@ -187,7 +187,7 @@ class Outbox:
         Raises:
             StorageError: it can't be stored.
         """
-        entries = left_entries(self._results.identity, roots=self._roots)
+        entries = left_entries(self._results.storage.identity, roots=self._roots)
         for entry in entries:
             try:
                 files = files_in(entry)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +18,6 @@ import pyarrow.compute as pc
 from dtsweep.errors import one_line
 from dtsweep.results import run_record
 from dtsweep.results.compaction import Compaction
-from dtsweep.results.lease import LiveRun, holder, leased
 from dtsweep.results.local_files import OddFileError
 from dtsweep.results.pack import attempt_files
 from dtsweep.results.parquet import is_always_read
@@ -53,8 +51,9 @@ class Results:
             keeps_files: Keep in memory what was read, so that the next read fetches new files only.
                 For one that reads the same columns again and again.
         """
-        self._folder = Storage(where)
-        self._files = TableFiles(self._folder, keeps_rows=keeps_files)
+        self.storage = Storage(where)
+        """The place itself: whether it answers, its lease, its name."""
+        self._files = TableFiles(self.storage, keeps_rows=keeps_files)
         self._compaction = Compaction(self._files)
         self._since_compaction = 0
         self._ended_runs: dict[str, RunRecord] = {}
@@ -70,36 +69,26 @@ class Results:
 
     def __str__(self) -> str:
         """Give the place of the results, without credentials."""
-        return self._folder.shown
-
-    @property
-    def identity(self) -> str:
-        """A name of the place, the same in every process."""
-        return self._folder.identity
-
-    def leased(
-        self, say: Callable[[str], None], *, run_id: str | None = None
-    ) -> AbstractContextManager[None]:
-        """Hold the lease on the place: no other run measures there meanwhile (`lease.leased`)."""
-        return leased(self._folder, say, run_id=run_id)
-
-    def holder(self) -> LiveRun | None:
-        """The run that holds the lease on the place; None without one."""
-        return holder(self._folder)
+        return self.storage.shown
 
     def run_records(self) -> list[StoredRun]:
         """Read the records of all runs, those that began first at first.
 
         What is not a record is among `quarantined`.
         """
+        runs: list[StoredRun] = self._once("runs", self._stored_runs)
+        return runs
+
+    def _once(self, name: str, read: Callable[[], Any]) -> Any:
+        """Read something, in a snapshot once."""
         if self._read_once is None:
-            return self._stored_runs()
-        if "runs" not in self._read_once:
-            self._read_once["runs"] = self._stored_runs()
-        return list(self._read_once["runs"])
+            return read()
+        if name not in self._read_once:
+            self._read_once[name] = read()
+        return self._read_once[name]
 
     def _stored_runs(self) -> list[StoredRun]:
-        ages = self._folder.ages(run_record.FOLDER)
+        ages = self.storage.ages(run_record.FOLDER)
         names = sorted(name for name in ages if name.endswith(run_record.SUFFIX))
         with ThreadPoolExecutor(READERS) as pool:
             records = zip(names, pool.map(self._run_record, names), strict=True)
@@ -111,7 +100,7 @@ class Results:
         if name in self._ended_runs:
             return self._ended_runs[name]
         try:
-            record = RunRecord.from_json(self._folder.read(run_record.FOLDER, name))
+            record = RunRecord.from_json(self.storage.read(run_record.FOLDER, name))
         except FileNotFoundError:
             return None
         except (ValueError, RecursionError, OddFileError) as error:
@@ -121,18 +110,10 @@ class Results:
             self._ended_runs[name] = record
         return record
 
-    def reach(self) -> None:
-        """Wait until the place answers.
-
-        Raises:
-            StorageError: it does not answer in time, or refuses.
-        """
-        self._folder.reach()
-
     @property
     def quarantined(self) -> list[tuple[str, str]]:
         """Files that were left out of what was read so far, each with the reason."""
-        return sorted({**self._folder.odd, **self._files.damaged}.items())
+        return sorted({**self.storage.odd, **self._files.damaged}.items())
 
     def left_out(self, *, known: Collection[tuple[str, str]] = ()) -> list[str]:
         """Describe the files of `quarantined`, a line each; of many the last line has the count.
@@ -173,7 +154,7 @@ class Results:
             StorageError: Not all of them were stored; the call can be repeated.
         """
         for file in files:
-            self._folder.write(file)
+            self.storage.write(file)
             if file.folder == "trials":
                 self._since_compaction += 1
 
@@ -181,14 +162,6 @@ class Results:
     def is_scattered(self) -> bool:
         """True if enough was committed since the last compaction to be worth another one."""
         return self._since_compaction >= SCATTERED_FROM
-
-    def try_writing(self) -> None:
-        """Write something and delete it again, before anything is measured for nothing.
-
-        Raises:
-            StorageError: the place can't be written to.
-        """
-        self._folder.try_writing("trials")
 
     def table(self, name: str, *, attempts: Collection[str] | None = None) -> Any:
         """Read committed rows of `trials`, `ranks` or `steps` as an Arrow table.
@@ -211,29 +184,6 @@ class Results:
         return rows.filter(
             pc.is_in(rows["attempt_id"], value_set=trials["attempt_id"].combine_chunks())
         )
-
-    def state(self) -> tuple[tuple[str, int], ...]:
-        """Files of `trials` with their bytes: another value once there are new rows.
-
-        Empty if nothing is stored yet.
-
-        Raises:
-            StorageError: The place can't be read.
-        """
-        return tuple(self._folder.sizes("trials").items())
-
-    def distinct(self, table: str, column: str) -> list[str]:
-        """Read the different texts of a column of text; nothing else is unpacked.
-
-        Raises:
-            StorageError: The place can't be read, or a newer dtsweep wrote to it.
-        """
-        texts: list[str | None] = pc.unique(self._rows(table, {column})[column]).to_pylist()
-        return [text for text in texts if text is not None]
-
-    def files(self, table: str) -> int:
-        """Count the files of a table."""
-        return len(self._folder.sizes(table))
 
     def attempts(self, columns: Collection[str] | None = None) -> list[dict[str, Any]]:
         """Read rows of `trials` without their `started_at`, in the order of their `row_number`.
@@ -264,13 +214,13 @@ class Results:
         """Read all rows of a table, those of commits under way among them."""
         if self._read_once is None or table != "trials":
             return self._files.rows(table, columns)
-        if table not in self._read_once:
-            self._read_once[table] = self._files.rows(table)
-        rows = self._read_once[table]
+        rows = self._once(table, lambda: self._files.rows(table))
         if columns is None:
             return rows
-        names = rows.column_names
-        return rows.select([n for n in names if n in columns or is_always_read(n, table)])
+        read = [
+            name for name in rows.column_names if name in columns or is_always_read(name, table)
+        ]
+        return rows.select(read)
 
     def compact(self) -> None:
         """Merge many small files of each table into few, as `Compaction` does.

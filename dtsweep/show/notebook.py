@@ -50,12 +50,12 @@ def register() -> None:
 def study_html(study: Study) -> str:
     """Show a study: trials by status, and the number of measured points."""
     from dtsweep.analysis.launches import without_canaries
+    from dtsweep.report.notes import counts_of
     from dtsweep.text import count_of
 
     rows = without_canaries(study.frame)
-    statuses = ", ".join(
-        f"{count} {status}" for status, count in rows["status"].value_counts().items()
-    )
+    counts = counts_of(rows["status"])
+    statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
     line = (
         f"Study of {count_of(len(rows), 'trial')} ({statuses}), "
         f"{count_of(len(study.points), 'measured point')}"

@@ -32,13 +32,15 @@ def numbers(values: Iterable[Any], *, unit: float = 1.0) -> list[float | None]:
     return [None if value is None else value * unit for value in finite]
 
 
-def rounded(value: float, *, digits: int) -> float:
-    """Round to significant digits.
+def rounded(value: float) -> float | None:
+    """Round to as many significant digits as a page needs; None where it is not finite.
 
-    >>> rounded(0.012345678, digits=3), rounded(1234567.0, digits=6)
-    (0.0123, 1234570.0)
+    >>> rounded(0.012345678), rounded(1234567.0), rounded(float("nan"))
+    (0.0123457, 1234570.0, None)
     """
-    return float(f"{value:.{digits}g}")
+    if not math.isfinite(value):
+        return None
+    return float(f"{value:.6g}")
 
 
 def bars(rows: Iterable[Mapping[Any, Any]], name: str, *, unit: float = 1.0) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from dtsweep.report.tables import (
     share_columns,
     standing_columns,
 )
-from dtsweep.show.numbers import rounded as significant
+from dtsweep.show.numbers import rounded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,8 +60,6 @@ _RANGES = ("step ms", "samples/s", "memory MiB", "memory GiB")
 
 _MOST_CHOICES = 40
 """Largest number of values of a setting for which it has a filter."""
-
-_DIGITS = 6
 
 
 def table_of(content: Content) -> dict[str, Any]:
@@ -192,14 +189,3 @@ def _value(value: Any) -> str:
         short = f"{value:g}"
         return short if float(short) == value else repr(float(value)).removesuffix(".0")
     return str(value)
-
-
-def rounded(value: float) -> float | None:
-    """Round to as many digits as a page needs; None where it is not a number.
-
-    >>> rounded(0.012345678), rounded(float("nan")), rounded(1234567.0)
-    (0.0123457, None, 1234570.0)
-    """
-    if not math.isfinite(value):
-        return None
-    return significant(value, digits=_DIGITS)

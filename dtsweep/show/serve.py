@@ -90,7 +90,8 @@ class ServedPage:
             StorageError: they can't be read.
         """
         with self._lock:
-            state = self._results.state()
+            # Another one once there are new rows.
+            state = self._results.storage.sizes("trials")
             if state != self._shown or not self._html:
                 # It stays on this machine, so it has what a terminal shows.
                 self._html = page_of(self._results, with_hosts=True, refresh_s=REFRESH_S)

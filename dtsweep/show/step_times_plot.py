@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from dtsweep.results.frames import frame_of
 from dtsweep.results.store import Results
-from dtsweep.show.numbers import rounded
 from dtsweep.show.plot import Plot
 from dtsweep.show.style import GREY, label, layout, title
 from dtsweep.text import count_of, format_number
@@ -106,10 +105,10 @@ def _series(steps: pd.DataFrame, *, most: int) -> StepSeries:
     places = thinned(milliseconds, most=most)
     return StepSeries(
         steps=tuple(steps.index[places].tolist()),
-        step_ms=tuple(rounded(ms, digits=_DIGITS) for ms in milliseconds[places].tolist()),
+        step_ms=tuple(float(f"{ms:.{_DIGITS}g}") for ms in milliseconds[places].tolist()),
         warmup=int((places < warmup).sum()),
         warmup_end=warmup_end,
-        median_ms=rounded(float(np.median(measured)), digits=_DIGITS) if len(measured) else None,
+        median_ms=float(f"{np.median(measured):.{_DIGITS}g}") if len(measured) else None,
         count=len(seconds),
     )
 

@@ -11,7 +11,6 @@ from dtsweep.inference.spread import POINT
 from dtsweep.report.content import Content
 from dtsweep.report.labels import point_key, trial_label
 from dtsweep.results.store import Results
-from dtsweep.show.numbers import rounded
 from dtsweep.show.step_times_plot import MOST_STEPS, StepSeries, series_of, step_times_plot
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def _opened(trials: pd.DataFrame, content: Content) -> str | None:
     attempts = [
         str(row["attempt_id"])
         for row in measured.to_dict("records")
-        if point_key({name: row[name] for name in POINT}) in recommended
+        if point_key(row) in recommended
     ]
     return attempts[-1] if attempts else None
 
@@ -113,7 +112,7 @@ def _trace(series: StepSeries, *, label: str) -> dict[str, Any]:
         "words": " ".join(filter(None, [plot.description, plot.subtitle])),
         "first": series.steps[0],
         "gaps": None if set(gaps) <= {1} else gaps,
-        "step_ms": [rounded(value, digits=_DIGITS) for value in series.step_ms],
+        "step_ms": [float(f"{value:.{_DIGITS}g}") for value in series.step_ms],
         "warmup": series.warmup,
         "warmup_end": series.warmup_end,
         "median_ms": series.median_ms,

@@ -16,8 +16,9 @@ from dtsweep.report.remarks import Remark, text_of
 from dtsweep.report.tables import plain_headers, recommendation_columns
 from dtsweep.results.statuses import FLAG_MEANINGS, STATUS_MEANINGS
 from dtsweep.show.figures import plots_of
+from dtsweep.show.numbers import rounded
 from dtsweep.show.points import shape_title
-from dtsweep.show.points_table import rounded, table_of
+from dtsweep.show.points_table import table_of
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -182,13 +183,8 @@ def _frontiers(content: Content) -> list[dict[str, Any]]:
         {
             "name": frontier.name,
             "sentences": [
-                sentence
-                for sentence in (
-                    f"{count_of(len(frontier.best), 'point')} on it, {frontier.dominated_count}.",
-                    frontier.verdict_words or "",
-                    frontier.updates,
-                )
-                if sentence
+                f"{count_of(len(frontier.best), 'point')} on it, {frontier.dominated_count}.",
+                *filter(None, (frontier.verdict_words, frontier.updates)),
             ],
         }
         for frontier in content.frontiers

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.launches import setting_columns
+from dtsweep.analysis.launches import rows_of, setting_columns
 from dtsweep.errors import shortened
 from dtsweep.escape import changed_texts
 from dtsweep.results.schema import TRIALS
@@ -91,7 +91,7 @@ class ExportedTrial:
             return
         count = min(len(self.steps), MOST_STEPS)
         chosen = np.linspace(0, len(self.steps) - 1, count).round()
-        for row in rows_of(self.steps.iloc[chosen.astype(int)]):
+        for row in known_rows(self.steps.iloc[chosen.astype(int)]):
             series = "steps/warmup_step_s" if row["warmup"] else "steps/step_s"
             values = {series: row["step_s"]}
             if "loss" in row:
@@ -123,7 +123,7 @@ def export_of(frame: pd.DataFrame, steps: pd.DataFrame, *, sweep: str) -> Export
     settings = [*point_settings, *(name for name in CHOSEN if name in frame)]
     numbers = set(frame.select_dtypes("number"))
     trials = []
-    for row in rows_of(frame):
+    for row in known_rows(frame):
         others = [name for name in row if name not in settings and name not in LEFT_OUT]
         started_s = row.get("started_at", datetime.now(UTC)).timestamp()
         parts = [row.get(name, 0.0) for name in ("startup_s", "trial_s", "overhead_s")]
@@ -164,11 +164,11 @@ def steps_of(steps: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Give rows with plain Python values, without those that are null or not finite."""
+def known_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Give rows with plain Python values, without those that are null or infinite."""
     return [
-        {str(name): _plain(value) for name, value in row.items() if _is_known(value)}
-        for row in frame.to_dict("records")
+        {name: _plain(value) for name, value in row.items() if _is_known(value)}
+        for row in rows_of(frame)
     ]
 
 
@@ -206,11 +206,8 @@ def _plain(value: Any) -> Any:
 
 
 def _is_known(value: Any) -> bool:
-    """True for a list, and for what is neither null nor infinite."""
-    import pandas as pd
-
-    is_one = pd.api.types.is_scalar(value)
-    return not is_one or not (pd.isna(value) or value in (math.inf, -math.inf))
+    """True for what is neither null nor infinite."""
+    return value is not None and not (isinstance(value, float) and math.isinf(value))
 
 
 def _name(row: Mapping[str, Any], named_by: Collection[str]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.escape import csv_text
-from dtsweep.trackers.exported import UNITS, Export, ExportedTrial, as_text, rows_of, steps_of
+from dtsweep.trackers.exported import UNITS, Export, ExportedTrial, as_text, known_rows, steps_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,13 +20,13 @@ def trials_csv(frame: pd.DataFrame) -> str:
 
     Numbers are written with all their digits, lists as JSON.
     """
-    return _written(list(frame.columns), rows_of(frame))
+    return _written(list(frame.columns), known_rows(frame))
 
 
 def steps_csv(frame: pd.DataFrame, steps: pd.DataFrame) -> str:
     """Write the steps of trials: those of the warm-up and of the window."""
     table = frame[["trial_id", "attempt_id"]].merge(steps_of(steps), on="attempt_id")
-    return _written(list(table.columns.drop("at_s")), rows_of(table))
+    return _written(list(table.columns.drop("at_s")), known_rows(table))
 
 
 def trials_json(export: Export) -> str:
@@ -40,7 +40,7 @@ def trials_json(export: Export) -> str:
 
 
 def _json_values(trial: ExportedTrial) -> dict[str, Any]:
-    steps = [] if trial.steps is None else rows_of(trial.steps)
+    steps = [] if trial.steps is None else known_rows(trial.steps)
     names = ("step", "warmup", "step_s", "loss")
     columns = {name: [step.get(name) for step in steps] for name in names}
     return {**vars(trial), "steps": columns}

@@ -113,15 +113,18 @@ def test_files_are_written_listed_read_and_deleted(place: str) -> None:
 
 def test_rows_are_stored_merged_and_read_under_a_lease(place: str) -> None:
     results = Results(place)
-    with results.leased(print):
+    with leased(results.storage, print):
         described = holder(Storage(place))
         assert described is not None and described.pid == os.getpid()
-        with pytest.raises(SweepError, match="is in use: a run on "), Results(place).leased(print):
+        with (
+            pytest.raises(SweepError, match="is in use: a run on "),
+            leased(Results(place).storage, print),
+        ):
             pass
         for number in range(1, 6):
             results.write(files_of(number))
         results.compact()
-        assert results.files("trials") == 1
+        assert len(results.storage.sizes("trials")) == 1
     assert holder(Storage(place)) is None
     assert ids(place) == expected(5)
 
@@ -189,7 +192,8 @@ def test_every_row_is_stored_once_and_in_order_through_errors_cuts_and_delays(
     results = Results(proxied)
     assert [row["row_number"] for row in results.attempts()] == [*range(1, ATTEMPTS + 1)]
     assert results.table("ranks").num_rows == ATTEMPTS
-    assert (results.files("trials"), results.files("ranks")) == (ATTEMPTS, ATTEMPTS)
+    files = [len(results.storage.sizes(table)) for table in ("trials", "ranks")]
+    assert files == [ATTEMPTS, ATTEMPTS]
     assert results.quarantined == []
     assert not list(tmp_path.rglob("*.tar"))
 
@@ -212,7 +216,7 @@ def test_files_are_merged_through_faults_without_a_loss(proxied: str, proxy: Pro
     assert [row["row_number"] for row in results.attempts()] == [*range(1, 31)]
     assert results.table("ranks").num_rows == 30
     assert results.quarantined == []
-    assert results.files("trials") < 30
+    assert len(results.storage.sizes("trials")) < 30
 
 
 @pytest.mark.parametrize("server", ["s3"], indirect=True)
@@ -225,7 +229,7 @@ def test_a_merged_file_is_read_again_where_the_answer_with_its_size_was_cut(
     proxy.short_head = b"/trials/compacted-"
     results.compact()
     assert proxy.short_head is None
-    assert results.files("trials") == 1
+    assert len(results.storage.sizes("trials")) == 1
     assert len(results.attempts()) == 5
 
 

@@ -122,7 +122,7 @@ def test_a_passing_error_is_tried_again_and_a_refusal_ends_the_run_with_all_kept
     Outbox(results, lines.append, roots=[tmp_path / "s"]).send_left()
     assert ids(results) == ["a1", "a2", "a3"]
     assert lines[-1].startswith("stored 2 attempts that an earlier run had kept in ")
-    assert left_entries(results.identity, roots=[tmp_path / "s"]) == []
+    assert left_entries(results.storage.identity, roots=[tmp_path / "s"]) == []
 
 
 def test_a_log_that_is_refused_costs_no_row(
@@ -189,7 +189,7 @@ def test_what_a_killed_run_kept_is_sent_by_the_next_one(tmp_path: Path, lines: l
     with python_begun(KILLED, tmp_path) as killed:
         assert killed.wait() == 9
     results = Results(tmp_path / "r")
-    assert len(left_entries(results.identity, roots=[tmp_path / "s"])) == 3
+    assert len(left_entries(results.storage.identity, roots=[tmp_path / "s"])) == 3
     Outbox(results, lines.append, roots=[tmp_path / "s"]).send_left()
     assert ids(results) == ["a1", "a2", "a3"]
     assert not list((tmp_path / "s").rglob("run-*"))
@@ -198,7 +198,7 @@ def test_what_a_killed_run_kept_is_sent_by_the_next_one(tmp_path: Path, lines: l
 def test_a_foreign_archive_in_the_spool_is_left_out(
     outbox: Outbox, results: Gate, tmp_path: Path, lines: list[str]
 ) -> None:
-    folder = tmp_path / "s" / results.identity / "run-x"
+    folder = tmp_path / "s" / results.storage.identity / "run-x"
     folder.mkdir(parents=True)
     (folder / "1.tar").write_bytes(b"no archive")
     outbox.send_left()
@@ -238,7 +238,7 @@ def test_an_error_of_any_kind_in_the_thread_ends_the_run_with_its_rows_kept(
     results.error = ValueError("no error of storage")  # type: ignore[assignment]
     with pytest.raises(StorageError, match="no error of storage"):
         outbox.put(files_of(1))
-    assert len(left_entries(results.identity, roots=[tmp_path / "s"])) == 0, "it is held"
+    assert len(left_entries(results.storage.identity, roots=[tmp_path / "s"])) == 0, "it is held"
     outbox._spool.close()
 
 
@@ -261,7 +261,7 @@ def test_after_a_close_that_was_interrupted_another_run_sends_what_waited(
         context.setattr(outbox._changed, "wait_for", interrupt)
         with pytest.raises(KeyboardInterrupt):
             outbox.close()
-    assert len(left_entries(results.identity, roots=roots)) == 2
+    assert len(left_entries(results.storage.identity, roots=roots)) == 2
     results.is_open.set()
     again = Results(tmp_path / "r")
     Outbox(again, lines.append, roots=roots).send_left()
