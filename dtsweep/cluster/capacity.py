@@ -86,11 +86,6 @@ class Cluster:
         """Return why a world can't be placed, or None.
 
         With nodes of unknown types only waiting shows it.
-
-        Args:
-            workers: of the world.
-            placement: of the world.
-            per_worker: resources of one worker.
         """
         rooms = self.rooms(per_worker)
         if rooms is None:
@@ -106,12 +101,7 @@ class Cluster:
         return f"{count_of(workers, 'worker')} of {wanted}{rule} don't fit: {has}"
 
     def least_nodes(self, world: World, *, per_worker: Mapping[str, float]) -> int:
-        """Number of nodes a world needs at least.
-
-        Args:
-            world: its workers and placement.
-            per_worker: resources of one worker.
-        """
+        """Number of nodes a world needs at least."""
         if world.placement == "strict_pack":
             return 1
         # Of unknown types: as large as the largest that is there.

@@ -22,12 +22,6 @@ def nodes_on(
 ) -> Nodes:
     """Nodes of a run on the cluster to which this process is connected.
 
-    Args:
-        cluster: the cluster.
-        sweep: with its resources settled.
-        prices: of nodes.
-        per_worker: resources of one worker.
-
     Raises:
         SweepError: the head does not answer.
     """

@@ -80,11 +80,6 @@ def watched(
     """Watch a cluster while something runs on it; give an event that is set once it is gone.
 
     Many calls of Ray then never return. Where they keep the run from ending, the process ends.
-
-    Args:
-        heartbeat: of the cluster.
-        last_words: called before the process ends.
-        exit_code: of the process then.
     """
     cluster_gone = threading.Event()
     is_over = threading.Event()

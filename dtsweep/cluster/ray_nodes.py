@@ -33,10 +33,6 @@ def lives_on_ray(
 
     A head without room for a worker is among them if its type has a price. A head that is silent
     for a moment gives None.
-
-    Args:
-        per_worker: resources of one worker.
-        prices: whose names of node types are used.
     """
     client = ray._raylet.GcsClient(address=ray.get_runtime_context().gcs_address)
 

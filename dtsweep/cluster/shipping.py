@@ -87,12 +87,7 @@ def own_modules(sweep: Sweep) -> list[Path]:
 
 
 def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[str]:
-    """List what is sent to the nodes: this dtsweep, and modules next to the sweep file.
-
-    Args:
-        folder: the sweep file's.
-        modules: others, wherever they lie.
-    """
+    """List what is sent to the nodes: this dtsweep, and modules next to the sweep file."""
     neighbours = []
     if folder is not None:
         neighbours = sorted(folder.resolve().iterdir())
@@ -117,11 +112,7 @@ def modules_of_job(environment: Mapping[str, str]) -> list[str]:
 
 
 def travelling(modules: Sequence[str]) -> dict[str, Any]:
-    """Make the runtime environment of a run, by which Ray sends modules to the nodes.
-
-    Args:
-        modules: paths, and URIs of what Ray has already.
-    """
+    """Make the runtime environment of a run, by which Ray sends modules to the nodes."""
     return {"py_modules": [*modules], "excludes": [*LEFT_OUT]}
 
 

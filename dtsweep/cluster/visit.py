@@ -77,11 +77,6 @@ def refuse_other_versions(
     A node that does not answer is not a reason to refuse: its ranks give their versions when they
     come up.
 
-    Args:
-        cluster: to which this process is connected.
-        tell: takes lines about nodes that did not answer.
-        timeout_s: for all nodes together.
-
     Raises:
         SweepError: a node has another release of a package than this process.
     """

@@ -246,13 +246,7 @@ def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
 
 
 def _apart(launches: Launches, base: Rows, new: Rows) -> dict[str, Numbers | float]:
-    """Differences without what all points of a launch have in common: the median of their shifts.
-
-    Args:
-        launches: of both runs, each with launches of its own.
-        base: rows of the points in the earlier run.
-        new: rows of the same points in the later one.
-    """
+    """Differences without what points of a launch have in common: the median of their shifts."""
     columns = ("apart", "apart_half_width", "apart_degrees")
     if len(base) < FEWEST_POINTS:
         return dict.fromkeys(columns, np.nan)

@@ -26,13 +26,7 @@ _ORDER = (*_SIGNIFICANT, Verdict.UNDECIDED, Verdict.UNKNOWN)
 def print_comparison(
     compared: Mapping[str, Any], *, console: Console, show_all: bool = False
 ) -> None:
-    """Print what `comparison_json` holds.
-
-    Args:
-        compared: its value.
-        console: where to.
-        show_all: also comparisons without a result, and every point of one run alone.
-    """
+    """Print what `comparison_json` holds."""
     say(console, compared["words"], style="bold")
     for sentence in compared["grew"]:
         say(console, sentence)

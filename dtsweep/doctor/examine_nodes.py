@@ -33,10 +33,6 @@ class Examiner:
 def examine_nodes(nodes: Sequence[Node], *, examiner: type = Examiner) -> list[Row]:
     """Examine all GPUs of all nodes at once, and one device of a node without GPUs.
 
-    Args:
-        nodes: of the cluster.
-        examiner: class of the actors.
-
     Returns:
         A row per node, as `merged` gives it, with its `node_id`.
     """
@@ -84,10 +80,6 @@ def cpus_of_rank(node: Node) -> float:
 
 def merged(rows: Sequence[Row], *, reasons: Sequence[str] = ()) -> Row:
     """Row of a node, from those of its devices.
-
-    Args:
-        rows: as `examine` gives them.
-        reasons: why other devices were not examined.
 
     Returns:
         The row of the first device, with the median of all devices of its model in `rates`;

@@ -18,11 +18,7 @@ LOW_SHARE_OF_MEDIAN = 0.95
 
 
 def find_slow_gpus(gpus: Sequence[Row]) -> list[str]:
-    """Name GPUs of a node that are slower than its others of the same model.
-
-    Args:
-        gpus: of one node, as `examine` gives them.
-    """
+    """Name GPUs of a node that are slower than its others of the same model."""
     problems = []
     for gpu in gpus:
         peers = [peer for peer in gpus if peer["device"] == gpu["device"]]
@@ -52,11 +48,7 @@ def _rates_of(gpu: Row) -> Iterator[tuple[str, float]]:
 
 
 def find_gpu_problems(row: Row) -> list[str]:
-    """Say what is wrong with the GPUs of a host.
-
-    Args:
-        row: of the host.
-    """
+    """Say what is wrong with the GPUs of a host."""
     gpus = row["gpus"]
     if gpus is None:
         return []

@@ -26,11 +26,7 @@ It is for the other processes of one session, for Tune's, and for growth (docs/l
 
 
 def find_host_problems(hosts: Sequence[Row]) -> list[str]:
-    """Say in one line each what is wrong and what to do about it.
-
-    Args:
-        hosts: of all nodes, as `look_around` and `diagnose` give them.
-    """
+    """Say in one line each what is wrong and what to do about it."""
     named_problems = []
     several = len({row["address"] for row in hosts if "error" not in row}) > 1
     for row in hosts:

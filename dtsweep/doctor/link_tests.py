@@ -225,11 +225,6 @@ def measure_links(
 
     GPUs are used if two ranks can have one each.
 
-    Args:
-        nodes: of the cluster.
-        tell: takes lines about the progress.
-        link_rank: class of the actors.
-
     Returns:
         A row per group: `node_ids` of its ranks, `ranks`, `is_within`, `all_reduces` (see
         `with_bandwidths`), `latency_s` and `bandwidth_bytes_per_s` of `alpha_beta`. And why groups

@@ -24,13 +24,7 @@ def find_problems(
     driver_versions: Mapping[str, str],
     can_grow: bool = False,
 ) -> list[str]:
-    """Say in one line each what is wrong and what to do about it.
-
-    Args:
-        rows: of all nodes.
-        driver_versions: versions of the driver.
-        can_grow: True if an autoscaler may add nodes; a cluster without nodes is then fine.
-    """
+    """Say in one line each what is wrong and what to do about it."""
     if not rows and not can_grow:
         return ["no node has CPUs or GPUs: add a worker node (ray start --address HOST:PORT)"]
     named_problems = []

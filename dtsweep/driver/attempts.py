@@ -200,12 +200,7 @@ class Attempts:
             attempt.concurrent_trials = max(attempt.concurrent_trials, others)
 
     def end(self, name: str, reply: Mapping[str, Any]) -> None:
-        """Take an attempt's result, store it, and queue another attempt where that may help.
-
-        Args:
-            name: as it was begun.
-            reply: of Tune's process; empty where that could not be kept alive.
-        """
+        """Take an attempt's result, store it, and queue another attempt where that may help."""
         ended = self.running.pop(name)
         try:
             self._complete(ended, reply)
@@ -289,9 +284,7 @@ class Attempts:
     def watch(self, now: float, runners: Mapping[str, Any]) -> None:
         """Kill the slots that are stuck, so that anyone who waits for them goes on.
 
-        Args:
-            now: by the monotonic clock.
-            runners: Tune's actors that wait for attempts, by Tune's name of the trial.
+        `now` is by the monotonic clock, `runners` are Tune's actors by its names of the trials.
         """
         # A driver that was stopped by Ctrl-Z or a debugger has not yet read messages of slots.
         passed_s = min(now - (self._watched_at or now), MOST_COUNTED_S)

@@ -16,18 +16,12 @@ class CanaryLevels:
     """Levels of the canaries of a run; those measured alone and next to other trials apart."""
 
     def __init__(self) -> None:
-        """Begin without a canary."""
         self._levels: dict[tuple[str, bool], list[tuple[frozenset[str], Level]]] = {}
         self._canaries: dict[World, str] = {}
         """Point of each world's canary; another one takes its place where it ran out of memory."""
 
     def add(self, world: World, row: Mapping[str, Any], *, nodes: frozenset[str]) -> bool:
         """Add a canary that ended `ok`.
-
-        Args:
-            world: whose canary it is.
-            row: of `trials`.
-            nodes: that its workers ran on.
 
         Returns:
             True if it differs from the median of the earlier ones that ran as it did, alone or not.

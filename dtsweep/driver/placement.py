@@ -38,12 +38,6 @@ class StayingNodes:
     """Nodes of a cluster for sessions that run at the same time."""
 
     def __init__(self, per_worker: Mapping[str, float], *, shares_nodes: bool) -> None:
-        """Look at nothing yet.
-
-        Args:
-            per_worker: resources of one worker.
-            shares_nodes: whether sessions share nodes.
-        """
         self._per_worker = per_worker
         self._shares_nodes = shares_nodes
         self._nodes: list[Node] = []
@@ -54,10 +48,6 @@ class StayingNodes:
         """The nodes that are there and stay.
 
         Nodes on which trials died are left out where the others can hold all that waits.
-
-        Args:
-            waiting: largest worlds of the sessions.
-            failures: of this run so far.
         """
         now = time.monotonic()
         if now - self._looked_at >= LOOK_EVERY_S:
@@ -91,14 +81,6 @@ class Placement:
         recorder: Recorder,
         nodes: StayingNodes | None,
     ) -> None:
-        """Begin nothing yet.
-
-        Args:
-            queue: has the sessions that wait.
-            slots: of the run; their owner replaces those whose process has ended.
-            recorder: stores trials whose world the nodes can't hold any more.
-            nodes: of the cluster; None where a single session uses all of them.
-        """
         self._queue = queue
         self._slots = slots
         self._recorder = recorder

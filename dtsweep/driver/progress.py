@@ -43,7 +43,6 @@ class Progress:
     """Counts trials as they end."""
 
     def __init__(self, *, axes: Iterable[str], console: Console | None = None) -> None:
-        """Name trials by what they differ in."""
         self._axes = tuple(axes)
         self.total = 0
         # In a notebook lines are the output of a cell, as those of a script are.

@@ -60,14 +60,6 @@ class Queue:
         is_profiled: bool = False,
         peaks: Iterable[Peak] = (),
     ) -> None:
-        """Begin without trials.
-
-        Args:
-            sweep: whose tasks are handed out.
-            slots: how many sessions may run at the same time.
-            is_profiled: whether the first trial of each world is to be profiled.
-            peaks: of memory, of trials that ended before.
-        """
         self._sweep = sweep
         self._canaries: Mapping[World, Trial] = {}
         self._is_profiled = is_profiled
@@ -85,10 +77,6 @@ class Queue:
         """Line the trials of another batch up behind the others.
 
         A world that had a canary keeps it, so that its sessions can be compared.
-
-        Args:
-            groups: trials that may share a session, in the order in which they run.
-            canaries: what a session measures at both ends, by its largest world.
         """
         self._waiting.extend(deque((trial, 1) for trial in group) for group in groups)
         self._canaries = {**canaries, **self._canaries}
@@ -126,12 +114,7 @@ class Queue:
         return self._slots[slot].largest
 
     def begin(self, slot: int, index: int = 0) -> None:
-        """Give a waiting session to a slot that has none.
-
-        Args:
-            slot: its number.
-            index: of the session in `waiting_worlds`.
-        """
+        """Give a waiting session to a slot that has none."""
         queue = self._slots[slot]
         queue.group = self._waiting.pop(index)
         queue.wants_alone = False
@@ -172,11 +155,8 @@ class Queue:
     def next(self, slot: int, *, now: float) -> tuple[Trial, Task]:
         """Take a slot's next trial, which it has, and make the task of the attempt.
 
-        A slot without a session begins the first one that waits.
-
-        Args:
-            slot: its number.
-            now: by the monotonic clock, in seconds.
+        A slot without a session begins the first one that waits. `now` is by the monotonic clock,
+        in seconds.
         """
         if not self.has_work(slot):
             self.begin(slot)
@@ -199,16 +179,7 @@ class Queue:
         session_has_ended: bool,
         session_workers: int | None = None,
     ) -> None:
-        """Note how an attempt ended; queue another one where that may help.
-
-        Args:
-            slot: that ran it.
-            trial: what was run.
-            task: the attempt.
-            status: how it ended.
-            session_has_ended: whether the next attempt gets another session.
-            session_workers: of the session that ran it, where it is known.
-        """
+        """Note how an attempt ended; queue another one where that may help."""
         queue = self._slots[slot]
         if task.is_profiled:
             self._profiles[trial.point.world] += PROFILE_TRIES if status == "ok" else 1
@@ -276,11 +247,6 @@ class Queue:
         """Take out the trials that would run out of device memory, now that a trial has ended.
 
         It is called before `ended`, which looks at the remaining trials.
-
-        Args:
-            trial: that ended.
-            status: how it ended.
-            facts: columns of its row about memory.
 
         Returns:
             The trials that are skipped now, each with its reason.

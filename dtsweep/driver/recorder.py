@@ -46,16 +46,6 @@ class Recorder:
         flags: Sequence[str] = (),
         first_row: int = 1,
     ) -> None:
-        """Take what rows are made of.
-
-        Args:
-            sweep: with its resources settled.
-            outbox: where rows go.
-            progress: called with each attempt.
-            harness: what starts the ranks.
-            flags: of every row that was measured; the next batch may have others.
-            first_row: number of the first row.
-        """
         self.tally = RunTally()
         self.flags = flags
         self.rows: list[Mapping[str, Any]] = []
@@ -92,16 +82,7 @@ class Recorder:
         wall_s: float | None = None,
         charge: Charge = NO_CHARGE,
     ) -> str:
-        """Store an attempt; return its status.
-
-        Args:
-            trial: what was run.
-            task: the attempt.
-            result: what became of it.
-            started_at: when it was handed out.
-            wall_s: how long it took the driver in all; None where it was not run itself.
-            charge: columns of the nodes of its workers.
-        """
+        """Store an attempt; return its status."""
         try:
             row, tables = self._rows_of(trial, task, result)
             row |= {

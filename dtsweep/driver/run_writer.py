@@ -46,16 +46,6 @@ class RunWriter:
         sweep: Sweep,
         max_hours: float | None = None,
     ) -> None:
-        """Write nothing yet.
-
-        Args:
-            results: where the record lies.
-            outbox: takes the last record.
-            progress: says how far the run is.
-            run_id: name of the record.
-            sweep: what is run.
-            max_hours: limit of the run.
-        """
         self.node_account: Callable[[], Mapping[str, Any]] = dict
         """Fields of the record on nodes and money. It is called from any thread, and must answer
         at once: it asks nothing of Ray, which may be gone."""

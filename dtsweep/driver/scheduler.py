@@ -21,7 +21,6 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     """Tune's search algorithm; it suggests the next attempt of a slot that is free."""
 
     def __init__(self, attempts: Attempts) -> None:
-        """Suggest attempts of a run."""
         super().__init__()
         self._attempts = attempts
         self._handed_out = 0

@@ -16,7 +16,6 @@ class Interrupted(KeyboardInterrupt):
     """The run was asked to stop; no `Exception`, so that Tune passes it on."""
 
     def __init__(self, signal_number: int) -> None:
-        """Keep which signal said so."""
         super().__init__(signal_number)
         self.signal_number = signal_number
 

@@ -57,11 +57,7 @@ class SlotQueue:
         return self.wants_alone and bool(self.group) and self.group[0][0].is_canary
 
     def take(self, *, now: float) -> tuple[Trial, int]:
-        """Take the next trial, or a canary that is due.
-
-        Args:
-            now: by the monotonic clock, in seconds.
-        """
+        """Take the next trial, or a canary that is due; `now` is by the monotonic clock, in s."""
         is_due = now - self.canary_at > CANARY_EVERY_S and not self.group[0][0].is_canary
         if self.canary is not None and is_due:
             self.group.appendleft((self.canary, 1))
@@ -76,10 +72,6 @@ class SlotQueue:
 
         It goes behind the others of worlds as large: smaller ones can follow in its session, larger
         ones can't.
-
-        Args:
-            trial: that failed.
-            attempt: number of the new attempt.
         """
         as_large = [t for t, _ in self.trials if t.point.workers >= trial.point.workers]
         self.group.insert(len(as_large), (trial, attempt))
@@ -95,12 +87,7 @@ class SlotQueue:
         return self.group.popleft()
 
     def watch(self, sweep: Sweep, canaries: Mapping[World, Trial]) -> None:
-        """Put the canary of the first trial, whose world is the largest, at both ends.
-
-        Args:
-            sweep: of the trials.
-            canaries: by the largest world of a session.
-        """
+        """Put the canary of the first trial, whose world is the largest, at both ends."""
         first = self.group[0][0]
         canary = None
         if has_canaries(sweep, [trial for trial, _ in self.group]):
@@ -131,7 +118,6 @@ class MeasuredAlone:
     """Canaries that were measured alone, or are to be: of a point, or of the cluster."""
 
     def __init__(self, sweep: Sweep) -> None:
-        """Begin without one."""
         self._shares_nodes = sweep.resources.share_nodes
         self._keys: set[str] = set()
         self._failures = Counter[str]()

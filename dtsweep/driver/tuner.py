@@ -86,7 +86,6 @@ class EachStep(tune.Callback):  # type: ignore[misc]  # as above
         *,
         budget: Budget,
     ) -> None:
-        """Take what is looked at; arguments as in `run_tuners`."""
         self._attempts = attempts
         self._signals = signals
         self._cluster_gone = cluster_gone
@@ -131,13 +130,6 @@ def run_tuners(
     storage: str,
 ) -> None:
     """Run Tuner after Tuner until nothing is left.
-
-    Args:
-        attempts: of the run.
-        signals: signals that came; the first ends the run.
-        cluster_gone: set once the cluster has stopped.
-        budget: limits of the run.
-        storage: a folder for what Tune wants to write.
 
     Raises:
         Interrupted: a signal came; what was done is stored.

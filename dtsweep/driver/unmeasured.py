@@ -44,13 +44,7 @@ def unmeasured_row(
     *,
     flags: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Make the row of `trials` of a trial that ended without a measurement.
-
-    Args:
-        sweep: the question.
-        unmeasured: the trial.
-        flags: of the run.
-    """
+    """Make the row of `trials` of a trial that ended without a measurement."""
     trial = unmeasured.trial
     task = unmeasured.task or task_of(
         sweep, trial.point, repeat=trial.repeat, measure=trial.measure
@@ -79,13 +73,7 @@ def skipped_points(
     skipped: Sequence[Candidate],
     rows: Sequence[Mapping[str, Any]],
 ) -> Iterator[Unmeasured]:
-    """Yield the skipped points whose reason is not among the stored rows yet.
-
-    Args:
-        sweep: the question.
-        skipped: its points that are not measured, each with the reason.
-        rows: all that are stored.
-    """
+    """Yield the skipped points whose reason is not among the stored rows yet."""
     stored = {(row["trial_id"], row["reason"]) for row in rows if row["status"] == "skipped"}
     for candidate in skipped:
         trial_id = trial_name(sweep, candidate.point, repeat=1, **candidate.overrides)

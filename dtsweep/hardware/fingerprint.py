@@ -81,11 +81,7 @@ def fingerprint(
 
 
 def cpu(root: Path = ROOT) -> dict[str, Any]:
-    """Describe the processors; None where the kernel doesn't say.
-
-    Args:
-        root: of the file system that holds `proc` and `sys`.
-    """
+    """Describe the processors; None where the kernel doesn't say."""
     lines = re.findall(
         r"^([^\t:]+)\s*: (.*)$", kernel_text(root / "proc/cpuinfo") or "", re.MULTILINE
     )
@@ -107,11 +103,7 @@ def cpu(root: Path = ROOT) -> dict[str, Any]:
 
 
 def host(root: Path = ROOT) -> dict[str, Any]:
-    """Describe the machine around the processors; None where the kernel doesn't say.
-
-    Args:
-        root: of the file system that holds `proc` and `sys`.
-    """
+    """Describe the machine around the processors; None where the kernel doesn't say."""
     memory = re.search(
         r"^MemTotal:\s*(\d+) kB", kernel_text(root / "proc/meminfo") or "", re.MULTILINE
     )

@@ -122,10 +122,6 @@ SLICE = re.compile(r"\bMIG\b|-\d+[ABCQ](ME)?$")
 def peak_flops(device_name: str, precision: str) -> float | None:
     """Look up the dense peak of a device.
 
-    Args:
-        device_name: as torch or NVML gives it.
-        precision: of a point.
-
     Returns:
         FLOP/s; None where the table has no such device or precision, and for a slice of a device
         (MIG, vGPU).

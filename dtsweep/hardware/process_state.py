@@ -216,10 +216,6 @@ def child_pids(tasks: str = "*", *, pid: int | str = "self") -> Iterator[int]:
 def _end_children(pids: Collection[int], *, until: float) -> tuple[list[str], list[str]]:
     """End child processes that an attempt has started.
 
-    Args:
-        pids: of the new child processes.
-        until: when they have to have ended by themselves, by the monotonic clock.
-
     Returns:
         Those that were ended, and those that can't be ended or take longer.
     """

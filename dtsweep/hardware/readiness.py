@@ -88,11 +88,6 @@ def gloo_address(
     The one of `GLOO_SOCKET_IFNAME` if it is set; else the first of the host name's at which this
     host can listen; else the loopback, from where no other host is reached.
 
-    Args:
-        environment: of the process.
-        addresses: addresses by interface.
-        hostname: of this host.
-
     Returns:
         Empty where the interface that is asked for does not exist.
     """

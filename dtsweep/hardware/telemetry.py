@@ -217,13 +217,7 @@ def host_columns(first: Edge, last: Edge) -> dict[str, Any]:
 def gpu_columns(
     first: Edge, last: Edge, readings: Sequence[tuple[float, Reading]]
 ) -> dict[str, Any]:
-    """Columns of `ranks` for a GPU between two edges.
-
-    Args:
-        first: the window's start.
-        last: the window's end.
-        readings: each with its seconds from the start.
-    """
+    """Columns of `ranks` for a GPU between two edges."""
     columns: dict[str, Any] = {}
     for column, (field, reduced, since_s) in READ_COLUMNS.items():
         values = _without_none(

@@ -29,12 +29,7 @@ class NodePool:
         return self.places_for(world, taken=()) is not None
 
     def places_for(self, world: World, *, taken: Iterable[Places]) -> Places | None:
-        """Choose nodes for a session of a world; None if it does not fit now.
-
-        Args:
-            world: its workers and placement.
-            taken: places of the sessions that run.
-        """
+        """Choose nodes for a session of a world; None if it does not fit now."""
         free = self._free(taken)
         workers = world.workers
         if workers > sum(free.values()):

@@ -64,7 +64,6 @@ class Batches:
         harness: str = "ray",
         policy: Policy | None = None,
     ) -> None:
-        """Take what plans are made of, as `make_plan` does."""
         self._sweep = sweep
         self._candidates = candidates
         self._stored = stored

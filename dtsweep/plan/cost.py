@@ -154,10 +154,6 @@ def workers_need(sweep: Sweep, prices: Prices) -> dict[str, float]:
 def nodes_needed(world: World, room: int) -> int | None:
     """Number of nodes of one type that a world needs; None where they can't hold it.
 
-    Args:
-        world: its workers and placement.
-        room: workers that a node can hold.
-
     >>> world = World(workers=16, placement="pack", environment=())
     >>> nodes_needed(world, 8), nodes_needed(world, 5), nodes_needed(world, 0)
     (2, 4, None)

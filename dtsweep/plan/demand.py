@@ -14,10 +14,6 @@ from dtsweep.sweep.settings import Sweep
 def nodes_json(sweep: Sweep, candidates: Iterable[Candidate]) -> dict[str, Any]:
     """Give what a sweep needs of nodes, as JSON values.
 
-    Args:
-        sweep: its resources and launches.
-        candidates: its points; skipped ones need no nodes.
-
     Returns:
         CPUs and GPUs of a worker; GPUs are None where the cluster decides. The nodes for each size
         of a node: 1, 2, 4, … workers, up to the largest world on one node.

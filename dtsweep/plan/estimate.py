@@ -92,13 +92,7 @@ def session_times(
 def are_brief(
     sweep: Sweep, groups: Sequence[Sequence[Trial]], rows: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """True if smaller worlds of each launch should take less time than a start of their own.
-
-    Args:
-        sweep: whose trials they are.
-        groups: trials of one world and repeat each.
-        rows: what was measured so far.
-    """
+    """True if smaller worlds of each launch should take less time than a start of their own."""
     smaller = []
     for worlds in group_launches(groups):
         largest = max(worlds, key=lambda group: group[0].point.workers)

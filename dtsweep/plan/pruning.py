@@ -34,7 +34,6 @@ class MeasuredPeaks:
     """
 
     def __init__(self, peaks: Iterable[Peak] = ()) -> None:
-        """Add these."""
         self._capacity_bytes = 0
         self._peaks: defaultdict[tuple[Any, ...], dict[int, float]] = defaultdict(dict)
         """Largest peak of `ok` points in bytes, by micro-batch; 0 where it is unknown."""

@@ -63,13 +63,7 @@ class SearchPool:
 
 
 def pool_of(sweep: Sweep, points: Sequence[Point], trials: pd.DataFrame) -> SearchPool:
-    """Turn points and trials into arrays.
-
-    Args:
-        sweep: whose points they are.
-        points: all that can be measured.
-        trials: that were measured of them, as `Study.trials` has them.
-    """
+    """Turn points and trials into arrays."""
     trials = usable_trials(trials)
     settings = settings_of_points(points, environment=sweep.resources.environment)
     encoding = encoding_of(trials, settings)
@@ -169,10 +163,6 @@ def _place(point: Point) -> tuple[Any, ...]:
 def live_world(sweep: Sweep, batches: Iterable[Sequence[Point]]) -> World | None:
     """Replay the sessions of batches, and give the largest world of the one that is then live.
 
-    Args:
-        sweep: whose points they are.
-        batches: points of each batch, the first one first.
-
     Returns:
         None before the first batch, and where no session outlives its batch: with
         `Measure(fresh=True)`, and where several run at the same time.
@@ -207,13 +197,6 @@ def charges_in(
 
     A live session also runs its smaller worlds, if sessions nest, and all of its workers are held
     meanwhile.
-
-    Args:
-        sweep: whose points they are.
-        pool: of its points.
-        rows: of the trials so far.
-        measure: settings of the windows.
-        live: as `live_world` gives it.
     """
     worlds = [point.world for point in pool.points]
     if live is not None:

@@ -140,14 +140,7 @@ Worth: TypeAlias = FrontierWorth | GoalWorth
 
 
 def certificate_of(worth: Worth, estimates: Estimates, *, zone: float, tried: int) -> Certificate:
-    """Count the points without a measurement that could still beat the answer.
-
-    Args:
-        worth: for the question.
-        estimates: of the step times of all points.
-        zone: share by which a point has to be better.
-        tried: points of which a trial has ended.
-    """
+    """Count the points without a measurement that could still beat the answer."""
     could = worth.chances(estimates, zone=zone)
     return Certificate(
         measured=tried,
@@ -168,12 +161,6 @@ def worth_of(sweep: Sweep, pool: SearchPool, study: Study, prediction: Predictio
     """Make the worth of points for the sweep's question.
 
     A point whose updates the goal does not allow meets its conditions with no step time.
-
-    Args:
-        sweep: with the question.
-        pool: of its points.
-        study: of the trials so far.
-        prediction: of the step times of all points.
 
     Raises:
         SweepError: no trial knows the objective, or the condition can't be read.
@@ -275,13 +262,6 @@ def longest_steps(
 
     Minus infinity where it meets it with none, infinity where any longer one meets it. What the
     step time says nothing of counts as met, until it was measured.
-
-    Args:
-        sweep: whose points they are.
-        where: the condition.
-        pool: of the points.
-        study: of the measured trials.
-        prediction: of the step times of all points.
     """
     condition = study.condition(where)
     frame = _frame(sweep, pool, study)

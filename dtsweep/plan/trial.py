@@ -72,13 +72,7 @@ def group_launches(groups: Sequence[Sequence[Trial]]) -> list[list[Sequence[Tria
 
 
 def fits_session(world: World, live: World, *, nests: bool) -> bool:
-    """True if a live session of another world can run this one.
-
-    Args:
-        world: of a trial.
-        live: largest world of the session.
-        nests: True if sessions also run smaller worlds.
-    """
+    """True if a live session of another world can run this one."""
     if nests and world.workers < live.workers:
         world = replace(world, workers=live.workers)
     return world == live

@@ -360,10 +360,6 @@ def changes_of_row(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 def in_a_line(differences: list[str], *, place: str) -> str:
     """Join changes to one line.
 
-    Args:
-        differences: by `changes`.
-        place: file of the class.
-
     >>> differences = ["the class Net changed", "a.py changed", "b.py was added", "c.py changed"]
     >>> in_a_line(differences, place="net.py")
     'the class Net changed (net.py), a.py changed, b.py was added and 1 more change'

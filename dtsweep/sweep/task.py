@@ -86,13 +86,7 @@ def task_of(
 ) -> Task:
     """Make the task of an attempt at a trial.
 
-    Args:
-        sweep: the question.
-        point: what is measured.
-        repeat: its launch.
-        attempt: number of the attempt.
-        role: `trial` or `canary`.
-        measure: settings of its window; None are the sweep's, which canaries have in any case.
+    Canaries have the sweep's settings in any case; None as `measure` are these, too.
     """
     measure = measure or sweep.measure
     if role != "trial":
