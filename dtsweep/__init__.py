@@ -52,7 +52,7 @@ Views of results:
 
     report          views of results for people and programs                readers
     show            plots, the report as an HTML page, Jupyter              readers
-    compare         point or run against another                                    readers
+    compare         point or run against another                            readers
     foreign_tables  other people's tables, as rows of results               readers
 
 Callers of both:
