@@ -25,7 +25,7 @@ OWNERS = {
     "ray": "session cluster driver doctor sync.parameter_server sync.chain",
     "torch": "worker loops measure hardware compression sync session doctor workloads",
     "pyarrow": "results",
-    "pandas": "results inference analysis predict trackers report show compare foreign_tables",
+    "pandas": "results inference analysis predict report show compare foreign_tables",
     "scipy": "measure inference predict analysis compare",
     "psutil": "hardware",
     "zstandard": "compression",
