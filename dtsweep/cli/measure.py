@@ -187,7 +187,7 @@ def show_plan(
         from dtsweep.analysis.decision import check_goal
 
         check_goal(goal)
-    store = Results(results or f"results/{sweep.name}")
+    store = Results(f"results/{sweep.name}" if results is None else results)
     planned = make_plan(sweep, candidates, store.attempts(columns_read(sweep)), rerun=rerun)
     if (damage := damage_of(store)) is not None:
         tell(damage)
