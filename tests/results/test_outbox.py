@@ -228,7 +228,7 @@ def test_a_log_that_an_earlier_run_kept_blocks_no_run(
     refusing.error = StorageError("refused")
     Outbox(refusing, lines.append, roots=roots).send_left()
     assert lines[-1] == "a log is not stored: refused"
-    assert left_entries(refusing.identity, roots=roots) == []
+    assert left_entries(refusing.storage.identity, roots=roots) == []
     results.is_open.set()
 
 

@@ -37,7 +37,8 @@ def test_each_remark_on_a_report_reaches_terminal_page_json_and_notebook() -> No
     assert sorted(said) == sorted(one.text for one in made)
     out = io.StringIO()
     print_report(content, console=Console(file=out, width=10_000), show_all=True)
-    page = view_of(content, place="r", ranks=pd.DataFrame(), traces=[], refresh_s=None)
+    ranks = pd.DataFrame(columns=["attempt_id", "device_free_bytes"])
+    page = view_of(content, place="r", ranks=ranks, traces=[], refresh_s=None)
     shown = "\n".join(texts_in(page))
     in_notebook = content_html(content)
     assert [text for text in said if text not in out.getvalue()] == []
