@@ -63,17 +63,9 @@ Callers of both:
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from dtsweep import workloads
-from dtsweep.errors import StorageError, SweepError
-from dtsweep.show import notebook as _notebook
-from dtsweep.sweep.goal import Goal
-from dtsweep.sweep.mode_info import OwnMode
-from dtsweep.sweep.point import Point
-from dtsweep.sweep.search import Search
-from dtsweep.sweep.settings import Measure, Resources, Sweep
 
 __all__ = [
     "Goal",
@@ -96,8 +88,27 @@ __all__ = [
     "workloads",
 ]
 
+_MODULES = {
+    "Goal": "sweep.goal",
+    "Measure": "sweep.settings",
+    "OwnMode": "sweep.mode_info",
+    "Point": "sweep.point",
+    "Resources": "sweep.settings",
+    "Search": "sweep.search",
+    "StorageError": "errors",
+    "Sweep": "sweep.settings",
+    "SweepError": "errors",
+    "load": "analysis.load",
+    "plan_of": "plan.batches",
+    "run": "driver.run",
+    "steps": "results.frames",
+}
+"""Where the public names are; the others are modules of their own."""
 
-_notebook.register()
+if "IPython" in sys.modules:
+    from dtsweep.show import notebook as _notebook
+
+    _notebook.register()
 
 
 def __dir__() -> list[str]:
@@ -105,27 +116,26 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from dtsweep import analysis, predict, report
+    from dtsweep import analysis, predict, report, workloads
     from dtsweep.analysis.load import load
     from dtsweep.driver.run import run
+    from dtsweep.errors import StorageError, SweepError
     from dtsweep.plan.batches import plan_of
     from dtsweep.results.frames import steps
     from dtsweep.show import figures as plots
+    from dtsweep.sweep.goal import Goal
+    from dtsweep.sweep.mode_info import OwnMode
+    from dtsweep.sweep.point import Point
+    from dtsweep.sweep.search import Search
+    from dtsweep.sweep.settings import Measure, Resources, Sweep
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import what needs Arrow, NumPy or Ray when it is first used."""
-        match name:
-            case "analysis" | "predict" | "report":
-                return import_module(f"dtsweep.{name}")
-            case "plots":
-                return import_module("dtsweep.show.figures")
-            case "load":
-                return import_module("dtsweep.analysis.load").load
-            case "plan_of":
-                return import_module("dtsweep.plan.batches").plan_of
-            case "steps":
-                return import_module("dtsweep.results.frames").steps
-            case "run":
-                return import_module("dtsweep.driver.run").run
+        """Import a public name when it is first used: each command waits for what it needs."""
+        if name in _MODULES:
+            return getattr(import_module(f"dtsweep.{_MODULES[name]}"), name)
+        if name == "plots":
+            return import_module("dtsweep.show.figures")
+        if name in __all__:
+            return import_module(f"dtsweep.{name}")
         raise AttributeError(f"module 'dtsweep' has no attribute {name!r}")
