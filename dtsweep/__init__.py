@@ -103,7 +103,7 @@ _MODULES = {
     "run": "driver.run",
     "steps": "results.frames",
 }
-"""Where the public names are; the others are modules of their own."""
+"""Modules of the public names; the others are modules themselves."""
 
 if "IPython" in sys.modules:
     from dtsweep.show import notebook as _notebook
