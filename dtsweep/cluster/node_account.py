@@ -115,7 +115,8 @@ class NodeAccount:
             wall_s: how long ago it was handed out, in seconds.
             is_trial: False for a canary.
         """
-        workers = _workers_by_node(result)
+        # Empty where no worker has come up.
+        workers = Counter(facts.node_id or facts.node for facts in result.facts.values())
         self.refresh(at_once=not workers.keys() <= self._lives.keys())
         with self._lock:
             self._working.pop(slot, None)
@@ -288,8 +289,3 @@ class NodeAccount:
                 "usd_per_hour": {name: usd for name, usd in prices.items() if usd is not None},
                 "cost_usd": self.cost_usd,
             }
-
-
-def _workers_by_node(result: AttemptResult) -> dict[str, int]:
-    """Number of an attempt's workers on each node; empty where none has come up."""
-    return dict(Counter(facts.node_id or facts.node for facts in result.facts.values()))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import ray
 
+from dtsweep.doctor.examine import Row
 from dtsweep.doctor.examine_nodes import cpus_of_rank, gpus_of
 from dtsweep.errors import SweepError, error_line
 from dtsweep.hardware.gpu_place import GpuPlace, pci_bus_id, shared_gpu
@@ -39,8 +40,6 @@ GROUP_WITHIN_S = 90.0
 
 OTHERS_WITHIN_S = 5.0
 """Time that the other ranks of a group may take after the first."""
-
-Row = dict[str, Any]
 
 
 class LinkRank:
