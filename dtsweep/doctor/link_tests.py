@@ -195,10 +195,6 @@ def groups_of(nodes: Sequence[Node], *, kind: str) -> list[tuple[Node, ...]]:
 
     GPUs: all of each node that has several, and all of all nodes. CPUs: two ranks on the first node
     with room for them, and a rank on each of the first two nodes.
-
-    Args:
-        nodes: of the cluster.
-        kind: `GPU` or `CPU`: what a rank takes one of.
     """
     if kind == "GPU":
         each = [(node,) * gpus_of(node) for node in nodes if gpus_of(node)]

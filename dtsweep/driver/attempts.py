@@ -129,9 +129,6 @@ class Attempts:
     def begin_next(self, name: str) -> dict[str, Any] | None:
         """Begin the next attempt, in the first slot that is free; None where none is.
 
-        Args:
-            name: of the attempt among those that run: Tune's.
-
         Returns:
             What `TrialRunner` needs: task, slot, places, namespace.
         """

@@ -189,10 +189,6 @@ def close_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[
 def stop_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[str, str]:
     """End all sessions while their ranks work, then their slots.
 
-    Args:
-        slots: of the run.
-        say: called with what their ends leave behind.
-
     Returns:
         The logs of those that finished in time.
     """

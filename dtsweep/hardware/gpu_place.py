@@ -49,9 +49,6 @@ def shared_gpu(places: Mapping[int, GpuPlace | None]) -> str | None:
     """Say which two ranks of a world have one GPU, with the next step, or None.
 
     NCCL refuses such a world, also if each rank has a slice of the GPU (MIG).
-
-    Args:
-        places: of the GPUs by rank; None where a rank has none.
     """
     ranks: dict[tuple[str, str | None], int] = {}
     for rank, place in sorted(places.items()):

@@ -164,9 +164,6 @@ class Gpu:
         In a container NVML may give other numbers to our processes or hide all: then one of those
         that it shows counts as ours for each of `own_pids`, and where it shows none, nothing is
         known.
-
-        Args:
-            own_pids: of our processes that use this GPU.
         """
         shown = self.processes() or set()
         if shown & set(own_pids):
@@ -191,9 +188,6 @@ class Gpu:
         """Take the errors since the last call; None where they are unknown.
 
         For example `Xid 79`.
-
-        Args:
-            events: from `watch_errors`.
         """
         if events is None:
             return None

@@ -125,10 +125,6 @@ def sources_of(workload: Any, *, file: Path | None) -> Sources:
     sweep file's folder count too, because their names may have been made up at run time. Of a
     notebook the class counts with what it uses; of dtsweep's own workloads the module and its
     neighbours that it imports. A warning names classes whose source cannot be found.
-
-    Args:
-        workload: an object of the class.
-        file: the sweep file; None for a sweep made in Python.
     """
     invalidate_caches()
     sources = Sources(
