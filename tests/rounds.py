@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from dtsweep.plan.policy import Round, Rows
+from dtsweep.plan.policy import Round
+from dtsweep.plan.trial import Rows
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Sweep

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dtsweep.cli.measure import run
-from dtsweep.plan.demand import nodes_json
+from dtsweep.plan.cost import nodes_json
 from dtsweep.sweep.file import read_sweep
 from tests.pages import ROOT
 

@@ -171,7 +171,7 @@ def show_plan(
     from dtsweep.cli.plan_table import cost_json, plan_json, print_cost, print_plan
     from dtsweep.hardware.host import busy_words
     from dtsweep.plan.batches import columns_read
-    from dtsweep.plan.demand import nodes_json
+    from dtsweep.plan.cost import nodes_json
     from dtsweep.plan.plan import make_plan
     from dtsweep.results.frames import damage_of
     from dtsweep.results.lease import holder

@@ -97,7 +97,7 @@ class Cluster:
             has = f"at most {has}"
         rules = {"strict_pack": " on one node", "strict_spread": " on a node each"}
         rule = rules.get(placement, "")
-        wanted = words_for(per_worker)
+        wanted = " + ".join(f"{count:g} {kind}" for kind, count in per_worker.items() if count)
         return f"{count_of(workers, 'worker')} of {wanted}{rule} don't fit: {has}"
 
     def least_nodes(self, world: World, *, per_worker: Mapping[str, float]) -> int:
@@ -150,15 +150,6 @@ def look_at(name: str, *, is_private: bool) -> Cluster:
     if not is_private:
         autoscaler = find_autoscaler()
     return Cluster(name=name, is_private=is_private, nodes=nodes_now(), autoscaler=autoscaler)
-
-
-def words_for(per_worker: Mapping[str, float]) -> str:
-    """Resources of a worker in words.
-
-    >>> words_for({"CPU": 2, "GPU": 1})
-    '2 CPU + 1 GPU'
-    """
-    return " + ".join(f"{count:g} {kind}" for kind, count in per_worker.items() if count)
 
 
 def _is_of(node: Node, kind: NodeType) -> bool:

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,9 @@ from ray._private import services
 
 from dtsweep.cluster.capacity import Cluster, look_at
 from dtsweep.cluster.run_folders import FOLDER_VARIABLE, RAY_PARENT, RAY_PREFIX, run_folder
-from dtsweep.cluster.shipping import modules_of_job, shipped_modules, travelling
+from dtsweep.cluster.shipping import LEFT_OUT, modules_of_job, shipped_modules
 from dtsweep.cluster.token import forget_token, make_token_private, send_token_if_asked
-from dtsweep.errors import (
-    SweepError,
-)
+from dtsweep.errors import SweepError
 from dtsweep.hardware.variables import variables_set
 from dtsweep.secret import without_credentials
 
@@ -59,40 +57,20 @@ def connected(
     if ray.is_initialized():
         raise SweepError("this process uses a Ray already; call ray.shutdown() first")
     wanted = _wanted(address)
-    with _process_kept():
+    with _process_kept(), ExitStack() as stack:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         if wanted == "local":
-            using = _private(environment)
-        else:
-            using = _joined(
-                wanted, [*shipped_modules(folder, modules), *modules_of_job(os.environ)]
-            )
-        with using as cluster:
-            yield cluster
-
-
-@contextmanager
-def _private(environment: Mapping[str, str]) -> Iterator[Cluster]:
-    """A Ray of this machine in a folder of its own, both for as long as they are needed."""
-    # Ray opens its own folder to everybody; what ranks print lies there, too.
-    with run_folder(RAY_PREFIX, parent=RAY_PARENT) as folder:
-        try:
-            notes = _start_private(folder, environment)
+            # Ray opens its own folder to everybody; what ranks print lies there, too.
+            own_folder = stack.enter_context(run_folder(RAY_PREFIX, parent=RAY_PARENT))
+            stack.callback(ray.shutdown)
+            notes = _start_private(own_folder, environment)
             cluster = look_at("a private Ray on this machine", is_private=True)
-            yield replace(cluster, folder=folder, notes=notes)
-        finally:
-            ray.shutdown()
-
-
-@contextmanager
-def _joined(address: str, modules: list[str]) -> Iterator[Cluster]:
-    """A Ray that runs already, joined for a while."""
-    try:
-        notes = _join(address, modules)
+            yield replace(cluster, folder=own_folder, notes=notes)
+            return
+        stack.callback(ray.shutdown)
+        notes = _join(wanted, [*shipped_modules(folder, modules), *modules_of_job(os.environ)])
         cluster = look_at(f"Ray at {ray.get_runtime_context().gcs_address}", is_private=False)
         yield replace(cluster, notes=notes)
-    finally:
-        ray.shutdown()
 
 
 @contextmanager
@@ -196,7 +174,7 @@ def _join(address: str, modules: list[str]) -> list[str]:
             address=address,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            runtime_env=travelling(modules),
+            runtime_env={"py_modules": modules, "excludes": [*LEFT_OUT]},
         )
     except Exception as error:  # Ray raises bare ones
         hint = "run dtsweep on one of its nodes, with its versions of Ray and Python"

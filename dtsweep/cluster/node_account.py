@@ -95,9 +95,7 @@ class NodeAccount:
     def handed_out(self, slot: int, *, session: Any) -> None:
         """Note that a slot begins an attempt.
 
-        Args:
-            slot: its number.
-            session: equal for attempts whose workers are on the same nodes.
+        `session` is equal for attempts whose workers are on the same nodes.
         """
         with self._lock:
             last_session, workers = self._last.get(slot, (None, {}))
@@ -107,15 +105,9 @@ class NodeAccount:
             self._working[slot] = self._now()
 
     def ended(self, slot: int, result: AttemptResult, *, wall_s: float, is_trial: bool) -> Charge:
-        """Note that the attempt of a slot ended; return the columns of its nodes.
-
-        Args:
-            slot: its number.
-            result: of the attempt.
-            wall_s: how long ago it was handed out, in seconds.
-            is_trial: False for a canary.
-        """
-        workers = _workers_by_node(result)
+        """Note that the attempt of a slot ended; return the columns of its nodes."""
+        # Empty where no worker has come up.
+        workers = Counter(facts.node_id or facts.node for facts in result.facts.values())
         self.refresh(at_once=not workers.keys() <= self._lives.keys())
         with self._lock:
             self._working.pop(slot, None)
@@ -288,8 +280,3 @@ class NodeAccount:
                 "usd_per_hour": {name: usd for name, usd in prices.items() if usd is not None},
                 "cost_usd": self.cost_usd,
             }
-
-
-def _workers_by_node(result: AttemptResult) -> dict[str, int]:
-    """Number of an attempt's workers on each node; empty where none has come up."""
-    return dict(Counter(facts.node_id or facts.node for facts in result.facts.values()))

@@ -36,12 +36,7 @@ ENDED_S = 5.0
 
 @contextmanager
 def run_folder(prefix: str, *, parent: str | None = None) -> Iterator[Path]:
-    """A private folder for as long as this process needs it, locked meanwhile.
-
-    Args:
-        prefix: of its name.
-        parent: where it lies; by default where temporary files do.
-    """
+    """A private folder for as long as this process needs it, locked meanwhile."""
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     lock = os.open(folder / "unlocked", os.O_RDWR | os.O_CREAT, 0o600)
     try:

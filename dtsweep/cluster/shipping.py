@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pickle import PicklingError
 from types import FunctionType
-from typing import Any
 
 from ray import cloudpickle
 from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
@@ -92,7 +91,9 @@ def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[s
     if folder is not None:
         neighbours = sorted(folder.resolve().iterdir())
     # The first of a name is imported.
-    paths = [Path(errors.__file__).parent, *(_by_own_name(path) for path in modules)]
+    paths = [Path(errors.__file__).parent]
+    # A symbolic link keeps its own name, by which it is imported.
+    paths += [path.parent.resolve() / path.name for path in modules]
     paths += [
         path for path in neighbours if path.suffix == ".py" or (path / "__init__.py").is_file()
     ]
@@ -109,13 +110,3 @@ def modules_of_job(environment: Mapping[str, str]) -> list[str]:
     """
     job = json.loads(environment.get(RAY_JOB_CONFIG_JSON_ENV_VAR, "{}"))
     return list((job.get("runtime_env") or {}).get("py_modules") or [])
-
-
-def travelling(modules: Sequence[str]) -> dict[str, Any]:
-    """Make the runtime environment of a run, by which Ray sends modules to the nodes."""
-    return {"py_modules": [*modules], "excludes": [*LEFT_OUT]}
-
-
-def _by_own_name(path: Path) -> Path:
-    """Resolved path of a module that keeps its import name; the path may be a symbolic link."""
-    return path.parent.resolve() / path.name

@@ -112,7 +112,9 @@ def compare_runs(
         run_sigma=0.0 if by_run else RUN_SIGMA,
     )
     if rows.empty and broken.empty:
-        raise SweepError(_why_nothing(base[-1], new))
+        nothing = [nothing_in(run) for run in (base[-1], new) if run.launches.empty]
+        other = f"no point is in both {base[-1].name} and {new.name}; give runs of one sweep"
+        raise SweepError(next(iter(nothing), other))
     return RunComparison(
         base=base,
         new=new,
@@ -124,14 +126,6 @@ def compare_runs(
         software=other_software(base[-1], new),
         source=other_source(base[-1], new),
     )
-
-
-def _why_nothing(base: Run, new: Run) -> str:
-    """Say why two runs can't be compared."""
-    nothing = [nothing_in(run) for run in (base, new) if run.launches.empty]
-    if nothing:
-        return nothing[0]
-    return f"no point is in both {base.name} and {new.name}; give runs of one sweep"
 
 
 def _check_distinct(base: Run, new: Run) -> None:
@@ -154,12 +148,12 @@ def _drift_of_one(base: Sequence[Run], new: Run, *, by_run: bool) -> float:
     If runs are the draws, their spread includes drift. The result is then 0, unless the new run
     drifted most.
     """
-    drifts = [run.drift or 0.0 for run in (*base, new)]
-    if by_run:
-        if drifts[-1] > max(drifts[:-1]):
-            return drifts[-1]
-        return 0.0
-    return max(drifts)
+    *earlier, last = (run.drift or 0.0 for run in (*base, new))
+    if not by_run:
+        return max(*earlier, last)
+    if last > max(earlier):
+        return last
+    return 0.0
 
 
 def _launches(run: Run, names: Mapping[str, str], *, by_run: bool) -> pd.DataFrame:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from dtsweep.compare.words import share_in_percent
+from dtsweep.compare.words import Row, Rows, share_in_percent
 from dtsweep.inference.verdicts import Verdict
 from dtsweep.report.verdict_words import VERDICT_WORDS
 from dtsweep.text import count_of, print_table, say
@@ -23,9 +23,7 @@ _SIGNIFICANT = (Verdict.SLOWER, Verdict.FASTER)
 _ORDER = (*_SIGNIFICANT, Verdict.UNDECIDED, Verdict.UNKNOWN)
 
 
-def print_comparison(
-    compared: Mapping[str, Any], *, console: Console, show_all: bool = False
-) -> None:
+def print_comparison(compared: Row, *, console: Console, show_all: bool = False) -> None:
     """Print what `comparison_json` holds."""
     say(console, compared["words"], style="bold")
     for sentence in compared["grew"]:
@@ -68,9 +66,7 @@ def _listed(labels: Sequence[str], *, show_all: bool) -> str:
     return "\n  ".join(lines)
 
 
-def _columns(
-    rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any]
-) -> dict[str, list[str]]:
+def _columns(rows: Rows, compared: Row) -> dict[str, list[str]]:
     columns = {
         "point": [row["label"] for row in rows],
         "of": [row["of"] for row in rows],
@@ -87,13 +83,13 @@ def _columns(
     return {name: cells for name, cells in columns.items() if any(cells)}
 
 
-def _interval(row: Mapping[str, Any]) -> str:
+def _interval(row: Row) -> str:
     if row["ratio_low"] is None:
         return ""
     return f"{row['ratio_low']:.3f}–{row['ratio_high']:.3f}"
 
 
-def _word(row: Mapping[str, Any], threshold: float) -> str:
+def _word(row: Row, threshold: float) -> str:
     if row["is_regression"]:
         return "regression"
     if row["verdict"] == Verdict.SLOWER:

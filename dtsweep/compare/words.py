@@ -31,6 +31,9 @@ _PARTS = {
 }
 """Parts of a step, by their column."""
 
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+
 _LISTS = (
     "grew",
     "rows",
@@ -105,13 +108,13 @@ def first_json(new: Run, *, threshold: float, words: str) -> dict[str, Any]:
     return facts | draws | {name: [] for name in _LISTS} | {"new": _facts(new)}
 
 
-def _grew(compared: RunComparison, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _grew(compared: RunComparison, rows: Rows) -> list[str]:
     """Name the part of the step that grew most in slower points, by the point where it grew most.
 
     A part is named if it is at least half of what the step grew by.
     """
     then, now = (_parts_of(runs) for runs in (compared.base, [compared.new]))
-    named: dict[str, list[tuple[float, float, Mapping[str, Any]]]] = {}
+    named: dict[str, list[tuple[float, float, Row]]] = {}
     slower = {row["point_id"]: row for row in rows if row["is_regression"]}
     for point, row in slower.items():
         growth = now.loc[point] - then.loc[point]
@@ -123,7 +126,7 @@ def _grew(compared: RunComparison, rows: Sequence[Mapping[str, Any]]) -> list[st
     for part, points in named.items():
         _, share, row = max(points, key=lambda point: point[0])
         before, after = (
-            format_number(means.loc[row["point_id"], part] * 1e3, digits=2) for means in (then, now)
+            format_number(means[part][row["point_id"]] * 1e3, digits=2) for means in (then, now)
         )
         extent = "most of "
         if share >= _ALL_OF_IT:
@@ -186,9 +189,7 @@ def _way_to_tell(runs: Sequence[Run]) -> str:
     )
 
 
-def _verdict(
-    rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, threshold: float, way: str
-) -> str:
+def _verdict(rows: Rows, broken: Sequence[Any], *, threshold: float, way: str) -> str:
     """State the verdict in a sentence or two; what was not tested is not called unchanged."""
     tested = [row for row in rows if row["p_value"] is not None]
     worse = [row for row in rows if row["is_regression"]]
@@ -237,9 +238,7 @@ def share_in_percent(share: float) -> str:
     return "over 100 %"
 
 
-def _notes(
-    compared: RunComparison, rows: Sequence[Mapping[str, Any]], *, threshold: float
-) -> list[str]:
+def _notes(compared: RunComparison, rows: Rows, *, threshold: float) -> list[str]:
     """Write notes on how to read the comparison."""
     if not rows:
         return _differences(compared)

@@ -17,9 +17,6 @@ A node that could not be examined has `node_id`, `node` and `error`.
 def examine(with_gpu: bool) -> Row:
     """Examine the node that this process is on, and one of its devices.
 
-    Args:
-        with_gpu: whether Ray gave this process a GPU.
-
     Returns:
         `node`, `device`, `is_gpu` and `threads`; `rates`, by precision as `compare_with_peak` gives
         them; whether `nvml` (None without a GPU, and for a slice of one) and `rapl` tell energy;

@@ -94,10 +94,11 @@ def merged(rows: Sequence[Row], *, reasons: Sequence[str] = ()) -> Row:
         unexamined.append(f"{len(reasons)} of {count} GPUs were not examined: {reasons[0]}")
     gpus = [gpu for row in rows for gpu in row["gpus"]]
     alike = [row for row in rows if row["device"] == rows[0]["device"]]
+    nvml = [row["nvml"] for row in rows if row["nvml"] is not None]
     return {
         **rows[0],
         "misses_gpu": any(row["misses_gpu"] for row in rows),
-        "nvml": _all_or_unknown([row["nvml"] for row in rows]),
+        "nvml": all(nvml) if nvml else None,
         "rates": {name: _median(alike, name) for name in rows[0]["rates"]},
         "gpus": sorted(gpus, key=lambda gpu: str(gpu["gpu"]).zfill(4)),
         "unexamined": unexamined,
@@ -109,10 +110,3 @@ def _median(rows: Sequence[Row], precision: str) -> dict[str, Any]:
     speeds = [row["rates"][precision] for row in rows if precision in row["rates"]]
     median = statistics.median_low(speed["measured_flops_per_s"] for speed in speeds)
     return next(speed for speed in speeds if speed["measured_flops_per_s"] == median)
-
-
-def _all_or_unknown(values: Sequence[bool | None]) -> bool | None:
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return all(known)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import ray
 
+from dtsweep.doctor.examine import Row
 from dtsweep.doctor.examine_nodes import cpus_of_rank, gpus_of
 from dtsweep.errors import SweepError, error_line
 from dtsweep.hardware.gpu_place import GpuPlace, pci_bus_id, shared_gpu
@@ -39,8 +40,6 @@ GROUP_WITHIN_S = 90.0
 
 OTHERS_WITHIN_S = 5.0
 """Time that the other ranks of a group may take after the first."""
-
-Row = dict[str, Any]
 
 
 class LinkRank:
@@ -196,10 +195,6 @@ def groups_of(nodes: Sequence[Node], *, kind: str) -> list[tuple[Node, ...]]:
 
     GPUs: all of each node that has several, and all of all nodes. CPUs: two ranks on the first node
     with room for them, and a rank on each of the first two nodes.
-
-    Args:
-        nodes: of the cluster.
-        kind: `GPU` or `CPU`: what a rank takes one of.
     """
     if kind == "GPU":
         each = [(node,) * gpus_of(node) for node in nodes if gpus_of(node)]

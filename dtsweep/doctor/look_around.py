@@ -6,8 +6,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 from dtsweep.doctor.examine import Row
@@ -30,6 +29,8 @@ class Host:
             `nccl_interfaces`; `asked`, the variables that choose interfaces; `gpus`, None without
             NVML.
         """
+        import ray
+
         from dtsweep.hardware.readiness import (
             disk_bytes,
             free_memory_bytes,
@@ -40,6 +41,11 @@ class Host:
             shared_memory_bytes,
         )
 
+        # Runs and Ray leave files in these folders; of two on one disk one counts.
+        session = Path(ray._private.worker._global_node.get_session_dir_path())
+        folders = {
+            folder.stat().st_dev: folder for folder in (session, Path(tempfile.gettempdir()))
+        }
         addresses = interfaces()
         asked = {
             name: os.environ[name]
@@ -51,7 +57,7 @@ class Host:
             "versions": all_versions(),
             "free_memory_bytes": free_memory_bytes(),
             "shared_memory_bytes": shared_memory_bytes(),
-            "disks": {str(folder): disk_bytes(folder) for folder in _folders()},
+            "disks": {str(folder): disk_bytes(folder) for folder in folders.values()},
             "interfaces": addresses,
             "gloo_address": gloo_address(os.environ, addresses, socket.gethostname()),
             "nccl_interfaces": nccl_interfaces(asked.get("NCCL_SOCKET_IFNAME"), list(addresses)),
@@ -64,43 +70,18 @@ class Host:
         return time.time()
 
 
-def _folders() -> list[Path]:
-    """Folders of this host in which runs and Ray leave files, one for each disk."""
-    import ray
-
-    session = ray._private.worker._global_node.get_session_dir_path()
-    wanted = [Path(tempfile.gettempdir()), Path(session)]
-    return [*{folder.stat().st_dev: folder for folder in reversed(wanted)}.values()]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ping:
-    """A question for the time, in seconds since the epoch."""
-
-    asked_at: float
-    host_time: float
-    answered_at: float
-
-
-def clock_offset(pings: Sequence[Ping]) -> dict[str, float]:
-    """Estimate how far a clock is ahead of ours, and the error of that, both in s.
-
-    >>> soon = Ping(asked_at=10, host_time=12, answered_at=11)
-    >>> late = Ping(asked_at=0, host_time=9, answered_at=9)
-    >>> clock_offset([soon, late])
-    {'clock_offset_s': 1.5, 'clock_error_s': 0.5}
-    """
-    best = min(pings, key=lambda ping: ping.answered_at - ping.asked_at)
-    return {
-        "clock_offset_s": best.host_time - (best.asked_at + best.answered_at) / 2,
-        "clock_error_s": (best.answered_at - best.asked_at) / 2,
-    }
-
-
 def ask_clock(
     host_clock: Callable[[], float], *, clock: Callable[[], float] = time.time
 ) -> dict[str, float]:
-    """Ask a host for its time some times; see `clock_offset`."""
-    return clock_offset(
-        [Ping(asked_at=clock(), host_time=host_clock(), answered_at=clock()) for _ in range(PINGS)]
-    )
+    """Estimate how far a host's clock is ahead of ours, and the error of that, both in s.
+
+    >>> ours = iter([10, 11, 0, 9, 0, 9, 0, 9, 0, 9])
+    >>> ask_clock(iter([12, 9, 9, 9, 9]).__next__, clock=ours.__next__)
+    {'clock_offset_s': 1.5, 'clock_error_s': 0.5}
+    """
+    pings = [(clock(), host_clock(), clock()) for _ in range(PINGS)]
+    asked_at, host_time, answered_at = min(pings, key=lambda ping: ping[2] - ping[0])
+    return {
+        "clock_offset_s": host_time - (asked_at + answered_at) / 2,
+        "clock_error_s": (answered_at - asked_at) / 2,
+    }

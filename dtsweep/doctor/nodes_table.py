@@ -77,7 +77,9 @@ def host_columns(rows: Rows) -> dict[str, list[str]]:
     columns = {
         "node": [row["node"] for row in rows],
         "clock\nahead ms": [
-            _format_offset(row["clock_offset_s"], row["clock_error_s"]) for row in rows
+            # Without -0.0.
+            f"{round(row['clock_offset_s'] * 1e3, 1) + 0.0:.1f} ± {row['clock_error_s'] * 1e3:.1f}"
+            for row in rows
         ],
         "gloo\nlistens on": [row["gloo_address"] or "none" for row in rows],
         "memory\nfree GiB": [_format_gib(row["free_memory_bytes"]) for row in rows],
@@ -116,10 +118,6 @@ def link_columns(rows: Rows) -> dict[str, list[str]]:
         "algbw\n(GB/s)": [f"{row['algbw_bytes_per_s'] / 1e9:.2f}" for row in rows],
         "busbw\n(GB/s)": [f"{row['busbw_bytes_per_s'] / 1e9:.2f}" for row in rows],
     }
-
-
-def _format_offset(ahead: float, error: float) -> str:
-    return f"{round(ahead * 1e3, 1) + 0.0:.1f} ± {error * 1e3:.1f}"  # no -0.0
 
 
 def _format_gib(size: float | None) -> str:

@@ -63,12 +63,11 @@ def _problems_of(row: Row, rows: Sequence[Row], driver_versions: Mapping[str, st
 
 def _rate_problems(row: Row, rows: Sequence[Row]) -> list[str]:
     problems = []
+    device = (row["device"], row["threads"])
+    examined = [peer for peer in rows if "error" not in peer]
+    alike = [peer["rates"] for peer in examined if (peer["device"], peer["threads"]) == device]
     for precision, speed in row["rates"].items():
-        best = max(
-            peer["rates"][precision]["measured_flops_per_s"]
-            for peer in rows
-            if _has_same_device(peer, row)
-        )
+        best = max(rates[precision]["measured_flops_per_s"] for rates in alike)
         if speed["share"] is not None and speed["share"] < LOW_SHARE_OF_PEAK:
             reached = f"{speed['share']:.0%} of the data sheet's peak"
         elif speed["measured_flops_per_s"] < LOW_SHARE_OF_FASTEST * best:
@@ -82,10 +81,3 @@ def _rate_problems(row: Row, rows: Sequence[Row]) -> list[str]:
             f"{precision} reaches {reached}; look for other jobs, heat and power limits"
         )
     return problems
-
-
-def _has_same_device(peer: Row, row: Row) -> bool:
-    return "error" not in peer and (peer["device"], peer["threads"]) == (
-        row["device"],
-        row["threads"],
-    )

@@ -19,8 +19,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     placement       gives waiting sessions to slots: when each begins, and on which nodes
     running         an attempt under way: its time limit, and its result
     attempts        attempts handed out to free slots, watched, their results fetched and stored
-    scheduler       Ray Tune's view of them: a search algorithm
-    tuner           runs Ray Tune; its `TrialRunner`, an actor, has a slot run each attempt
+    tuner           runs Ray Tune: its search algorithm, and an actor that has slots run attempts
     on_ray          a run on a Ray, private or not: connects, has `prepare` and `tuner` do the rest
     in_process_run  the run in this very process, without Ray
     run             plan, lay out, have measured, store

@@ -129,9 +129,6 @@ class Attempts:
     def begin_next(self, name: str) -> dict[str, Any] | None:
         """Begin the next attempt, in the first slot that is free; None where none is.
 
-        Args:
-            name: of the attempt among those that run: Tune's.
-
         Returns:
             What `TrialRunner` needs: task, slot, places, namespace.
         """
@@ -149,7 +146,9 @@ class Attempts:
             started_at=datetime.now(UTC),
             is_alone=is_alone,
         )
-        self._count_concurrent()
+        others = len(self.running) - 1
+        for attempt in self.running.values():
+            attempt.concurrent_trials = max(attempt.concurrent_trials, others)
         if self._account is not None:
             same_nodes = (task.session_group, trial.point.world)
             self._account.handed_out(index, session=same_nodes)
@@ -192,12 +191,6 @@ class Attempts:
             self._alone_since = None
             self._queue.not_alone(index)
         return None
-
-    def _count_concurrent(self) -> None:
-        """Note of each running attempt how many others run, if that is the most so far."""
-        others = len(self.running) - 1
-        for attempt in self.running.values():
-            attempt.concurrent_trials = max(attempt.concurrent_trials, others)
 
     def end(self, name: str, reply: Mapping[str, Any]) -> None:
         """Take an attempt's result, store it, and queue another attempt where that may help."""
@@ -252,8 +245,11 @@ class Attempts:
             session_has_ended=result.session_has_ended,
             session_workers=result.session_workers,
         )
-        if status == "ok":
-            self._note_ok(ended, result)
+        # A session that only starts, or waits for nodes, disturbs a canary differently.
+        others_are_up = any(self._slots[other.slot].is_up for other in self.running.values())
+        is_watched = ended.trial.is_canary and not result.session_has_ended
+        if status == "ok" and is_watched and others_are_up:
+            self._queue.ran_with_others(ended.slot, ended.trial, ended.task)
         # Their session would not come up, as that of this attempt did not.
         self._recorder.store_unmeasured(
             [
@@ -273,13 +269,6 @@ class Attempts:
         if self._recorder.tally.statuses["ok"] or result.status != "user_error":
             return False
         return any(part in (result.reason or "") for part in (TOO_SHORT, NO_STEP))
-
-    def _note_ok(self, ended: Running, result: AttemptResult) -> None:
-        if not ended.trial.is_canary or result.session_has_ended:
-            return
-        # A session that only starts, or waits for nodes, disturbs a canary differently.
-        if any(self._slots[other.slot].is_up for other in self.running.values()):
-            self._queue.ran_with_others(ended.slot, ended.trial, ended.task)
 
     def watch(self, now: float, runners: Mapping[str, Any]) -> None:
         """Kill the slots that are stuck, so that anyone who waits for them goes on.

@@ -58,12 +58,9 @@ class Budget:
     @property
     def trial_s(self) -> float:
         """Time for which a trial is expected to hold its nodes."""
-        measured = None
-        if self.account is not None:
-            measured = self.account.attempt_s
-        if measured is None:
+        if self.account is None or self.account.attempt_s is None:
             return self.first_trial_s
-        return measured
+        return self.account.attempt_s
 
     def is_over(self) -> bool:
         """True if a limit is reached, or the cost has become unknown."""
@@ -102,20 +99,17 @@ class Budget:
 
     def words(self) -> str:
         """Say which limit ends the run, and what is spent."""
-        if not self.has_spent_time(0.0) and not self.has_spent_money(0.0):
-            return self._words_without_room()
+        spent = f"spent {usd(self.spent_usd or 0.0)} of {usd(self.max_cost_usd or 0.0)}"
+        if not self.is_over():
+            expected = f"another trial, of about {duration(self.trial_s)}, would pass the limit"
+            if self.has_spent_time(self.trial_s):
+                return f"--max-hours {self.max_hours:g} is nearly over: {expected}"
+            return f"{spent}: {expected}"
         if self.has_spent_time(0.0):
             return f"--max-hours {self.max_hours:g} is over"
         if self.spent_usd is None:
             return f"what is spent of --max-cost {self.max_cost_usd:g} is unknown"
-        return f"spent {usd(self.spent_usd)} of {usd(self.max_cost_usd or 0.0)}"
-
-    def _words_without_room(self) -> str:
-        """Say which limit the next trial would pass."""
-        expected = f"another trial, of about {duration(self.trial_s)}, would pass the limit"
-        if self.has_spent_time(self.trial_s):
-            return f"--max-hours {self.max_hours:g} is nearly over: {expected}"
-        return f"spent {usd(self.spent_usd or 0.0)} of {usd(self.max_cost_usd or 0.0)}: {expected}"
+        return spent
 
     def next_step(self) -> str:
         """Say how the campaign goes on."""
@@ -123,10 +117,7 @@ class Budget:
             return "the same command goes on"
         if self.spent_usd is None:
             return "the same command goes on once every node type has a price"
-        return f"the same command with --max-cost {self._more():g} goes on"
-
-    def _more(self) -> float:
-        """A limit that leaves room: twice the present one, with two digits."""
-        limit = 2 * max(self.max_cost_usd or 0.0, self.spent_usd or 0.0, 0.01)
-        digits = 1 - math.floor(math.log10(limit))
-        return round(limit, digits)
+        # A limit that leaves room: twice the present one, with two digits.
+        limit = 2 * max(self.max_cost_usd, self.spent_usd, 0.01)
+        more = round(limit, 1 - math.floor(math.log10(limit)))
+        return f"the same command with --max-cost {more:g} goes on"

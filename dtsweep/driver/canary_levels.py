@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from dtsweep.measure.drift import Change, Level, change, level_of, median_of
+from dtsweep.plan.trial import Row
 from dtsweep.sweep.point import World
 
 
@@ -20,7 +20,7 @@ class CanaryLevels:
         self._canaries: dict[World, str] = {}
         """Point of each world's canary; another one takes its place where it ran out of memory."""
 
-    def add(self, world: World, row: Mapping[str, Any], *, nodes: frozenset[str]) -> bool:
+    def add(self, world: World, row: Row, *, nodes: frozenset[str]) -> bool:
         """Add a canary that ended `ok`.
 
         Returns:

@@ -91,7 +91,7 @@ class Placement:
         if self._nodes is None:
             for slot in self._slots:
                 slot.has_nodes = True
-                if not self._queue.has_work(slot.index) and self._queue.has_waiting:
+                if not self._queue.has_work(slot.index) and self._queue.waiting_worlds():
                     self._queue.begin(slot.index)
             return
         self.free_nodes()
@@ -122,7 +122,8 @@ class Placement:
 
     def _begin_one(self, nodes: StayingNodes) -> bool:
         """Give nodes to the next session that may have some; True if one got them."""
-        without_nodes = [slot for slot in self._slots if slot.may_get_nodes]
+        idle = [slot for slot in self._slots if not slot.is_busy and slot.ending is None]
+        without_nodes = [slot for slot in idle if not slot.has_nodes]
         # A session that has begun and lost its nodes comes before those that have not begun.
         begun = [slot for slot in without_nodes if self._queue.has_work(slot.index)]
         empty = [slot for slot in without_nodes if not self._queue.has_work(slot.index)]

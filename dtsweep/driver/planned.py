@@ -16,7 +16,6 @@ from dtsweep.driver.run_writer import RunWriter
 from dtsweep.errors import SweepError
 from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import Plan
-from dtsweep.plan.policy import Rows
 from dtsweep.plan.prices import Prices
 from dtsweep.results.outbox import Outbox
 from dtsweep.sweep.settings import Sweep
@@ -96,10 +95,6 @@ class PlannedRun:
         """Seconds since the run began."""
         return self.clock() - self.began
 
-    def next_plan(self, rows: Rows) -> Plan:
-        """Plan the next batch, by what this run has recorded; it is empty where none follows."""
-        return self.batches.next(rows)
-
     def take_account(self, account: NodeAccount) -> None:
         """Have the budget count what the nodes of the run cost.
 
@@ -119,19 +114,16 @@ class PlannedRun:
         account = self.budget.account
         if account is None:
             return {"max_cost_usd": self.options.max_cost_usd}
+        # Of the trials that are left, if the nodes that are up measure them.
+        per_hour, expected_usd = account.usd_per_hour_now, None
+        left_s = self.progress.standing()["expected_left_s"]
+        if per_hour is not None and left_s is not None:
+            expected_usd = float(per_hour * left_s / 3600)
         return {
             **account.record(),
-            "expected_left_usd": self._expected_left_usd(account),
+            "expected_left_usd": expected_usd,
             "max_cost_usd": self.options.max_cost_usd,
         }
-
-    def _expected_left_usd(self, account: NodeAccount) -> float | None:
-        """Cost of the trials that are left, if the nodes that are up measure them."""
-        per_hour = account.usd_per_hour_now
-        left_s = self.progress.standing()["expected_left_s"]
-        if per_hour is None or left_s is None:
-            return None
-        return float(per_hour * left_s / 3600)
 
     @property
     def known_devices(self) -> frozenset[str]:

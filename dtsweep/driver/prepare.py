@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dtsweep.driver.queue import Layout
 from dtsweep.errors import SweepError
@@ -42,13 +42,19 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     Raises:
         SweepError: it must be said whether workers get GPUs.
     """
-    sweep = _with_cpus(_with_gpus(sweep, cluster), cluster, plan)
-    resources = sweep.resources
-    concurrent = min(resources.concurrent, _most_sessions(sweep, cluster))
-    share_nodes = resources.share_nodes and concurrent > 1
-    sweep = replace(
-        sweep, resources=replace(resources, concurrent=concurrent, share_nodes=share_nodes)
-    )
+    gpus = sweep.resources.gpus_per_worker
+    if gpus is None:
+        gpus = cluster.has_gpus()
+    if gpus is None:
+        raise SweepError(
+            "an autoscaler can add nodes of unknown types here: say how many GPUs a worker gets, "
+            "Resources(gpus_per_worker=1), or 0 for none"
+        )
+    sweep = _settled(sweep, gpus_per_worker=int(gpus))
+    sweep = _settled(sweep, cpus_per_worker=_cpus_of_worker(sweep, cluster, plan))
+    concurrent = min(sweep.resources.concurrent, _most_sessions(sweep, cluster))
+    share_nodes = sweep.resources.share_nodes and concurrent > 1
+    sweep = _settled(sweep, concurrent=concurrent, share_nodes=share_nodes)
     # What nodes can hold is asked once for each shape of a world, however many nodes and trials
     # there are.
     no_room = cache(partial(cluster.misfit, per_worker=resources_of_worker(sweep)))
@@ -113,16 +119,11 @@ def lay_out(prepared: Prepared, plan: Plan) -> Layout:
         for trial in (*fitting, *plan.done)
         if trial.repeat == 1 and trial.trial_id not in full
     ]
-    flags: tuple[str, ...] = ()
     has_repeats = len({trial.repeat for trial in fitting}) > 1
+    flags: tuple[str, ...] = ()
     if has_repeats and groups != planned:
         flags = ("adjacent_launches",)
-    return Layout(
-        groups=groups,
-        refused=refused,
-        canaries=choose_canaries(watched),
-        flags=flags,
-    )
+    return Layout(groups=groups, refused=refused, canaries=choose_canaries(watched), flags=flags)
 
 
 def _by_room(prepared: Prepared, plan: Plan) -> tuple[list[Trial], list[tuple[Trial, str]]]:
@@ -159,30 +160,21 @@ def _largest_first(
     return sorted(groups, key=order)
 
 
-def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:
-    """Settle how many GPUs a worker gets."""
-    settled: int | bool | None = sweep.resources.gpus_per_worker
-    if settled is None:
-        settled = cluster.has_gpus()
-    if settled is None:
-        raise SweepError(
-            "an autoscaler can add nodes of unknown types here: say how many GPUs a worker gets, "
-            "Resources(gpus_per_worker=1), or 0 for none"
-        )
-    return replace(sweep, resources=replace(sweep.resources, gpus_per_worker=int(settled)))
+def _settled(sweep: Sweep, **resources: Any) -> Sweep:
+    return replace(sweep, resources=replace(sweep.resources, **resources))
 
 
-def _with_cpus(sweep: Sweep, cluster: Cluster, plan: Plan) -> Sweep:
-    """Settle how many CPUs a worker gets; results that are continued keep theirs."""
+def _cpus_of_worker(sweep: Sweep, cluster: Cluster, plan: Plan) -> int:
+    """CPUs of a worker; results that are continued keep theirs."""
     resources = sweep.resources
     if resources.cpus_per_worker is not None:
-        return sweep
+        return resources.cpus_per_worker
     cpus = cluster.cpus_per_worker(resources.gpus_per_worker or 0)
     for row in plan.rows:
         is_alike = row["status"] == "ok" and row["gpus_per_worker"] == resources.gpus_per_worker
         if is_alike and row["cpus_per_worker"]:
             cpus = int(row["cpus_per_worker"])
-    return replace(sweep, resources=replace(resources, cpus_per_worker=cpus))
+    return cpus
 
 
 def resources_of_worker(sweep: Sweep) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from dtsweep.errors import LABEL_SHOWN, SHOWN, one_line, shortened
 from dtsweep.plan.plan import Plan
+from dtsweep.plan.trial import Row
 from dtsweep.results.certificate import Certificate
 from dtsweep.results.run_record import RunningTrial
 from dtsweep.results.statuses import FINE
@@ -163,7 +164,7 @@ class Progress:
         each_s = (now - self._first_end) / (self._ended - 1)
         return each_s * max(0, self.total - sum(self._counts.values()))
 
-    def ended(self, point: Point, row: Mapping[str, Any], *, again: bool = False) -> None:
+    def ended(self, point: Point, row: Row, *, again: bool = False) -> None:
         """Name an attempt that ended; count its trial, unless it is measured again."""
         if not again:
             self._counts[row["status"]] += 1
@@ -204,7 +205,7 @@ class Progress:
                 by_words=True,
             )
 
-    def canary(self, point: Point, row: Mapping[str, Any]) -> None:
+    def canary(self, point: Point, row: Row) -> None:
         """Name a canary that ended; it is none of the trials that are counted."""
         self._has_begun = True
         if row["status"] == "ok":
@@ -252,20 +253,15 @@ def short_name(point: Point, axes: Iterable[str]) -> str:
     names = [*axes, *(name for name in names_read if name not in axes)]
     return one_line(
         " ".join(
-            f"{name.removeprefix('workload.')}={_short_value(point, name)}"
+            f"{name.removeprefix('workload.')}={_short(value_of_axis(point, name))}"
             for name in names
-            if _is_read(point, name)
+            if name in point.reads or name not in CHOSEN_FIELDS
         )
     )
 
 
-def _is_read(point: Point, name: str) -> bool:
-    return name in point.reads or name not in CHOSEN_FIELDS
-
-
-def _short_value(point: Point, name: str) -> str:
+def _short(value: object) -> str:
     # A float that was drawn has up to 17 digits.
-    value = value_of_axis(point, name)
     if isinstance(value, float):
         return f"{value:g}"
     return shortened(str(value), LABEL_SHOWN)

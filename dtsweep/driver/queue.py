@@ -12,9 +12,16 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from dtsweep.driver.slot_queue import MeasuredAlone, SlotQueue, largest_world, taken_out
+from dtsweep.driver.slot_queue import (
+    Group,
+    MeasuredAlone,
+    Queued,
+    SlotQueue,
+    largest_world,
+    taken_out,
+)
 from dtsweep.plan.pruning import MeasuredPeaks, Peak, all_else
-from dtsweep.plan.trial import Trial, choose_canaries, fits_session
+from dtsweep.plan.trial import Canaries, Trial, choose_canaries, fits_session
 from dtsweep.results.statuses import is_retried
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Sweep
@@ -39,7 +46,7 @@ class Layout:
     refused: Sequence[tuple[Trial, str]] = ()
     """Trials that the cluster can't hold, each with the reason."""
 
-    canaries: Mapping[World, Trial] = field(default_factory=dict)
+    canaries: Canaries = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     """Of every row of the batch."""
 
@@ -61,19 +68,15 @@ class Queue:
         peaks: Iterable[Peak] = (),
     ) -> None:
         self._sweep = sweep
-        self._canaries: Mapping[World, Trial] = {}
+        self._canaries: Canaries = {}
         self._is_profiled = is_profiled
-        self._waiting: list[deque[tuple[Trial, int]]] = []
+        self._waiting: list[Group] = []
         self._slots = [SlotQueue() for _ in range(slots)]
         self._profiles = Counter[World]()
         self._peaks = MeasuredPeaks(peaks)
         self._alone = MeasuredAlone(sweep)
 
-    def extend(
-        self,
-        groups: Sequence[Sequence[Trial]],
-        canaries: Mapping[World, Trial],
-    ) -> None:
+    def extend(self, groups: Sequence[Sequence[Trial]], canaries: Canaries) -> None:
         """Line the trials of another batch up behind the others.
 
         A world that had a canary keeps it, so that its sessions can be compared.
@@ -87,7 +90,7 @@ class Queue:
         return sum(not trial.is_canary for group in self._groups for trial, _ in group)
 
     @property
-    def _groups(self) -> list[deque[tuple[Trial, int]]]:
+    def _groups(self) -> list[Group]:
         """The trials of each session, of those that no slot has begun first."""
         return [*self._waiting, *(slot.group for slot in self._slots)]
 
@@ -100,18 +103,13 @@ class Queue:
         """True if something of its session is left to hand out to this slot."""
         return bool(self._slots[slot].group)
 
-    @property
-    def has_waiting(self) -> bool:
-        """True if there is a session that no slot has begun."""
-        return bool(self._waiting)
-
     def waiting_worlds(self) -> list[World]:
         """Largest worlds of the sessions that no slot has begun, in their order."""
         return [largest_world(group) for group in self._waiting]
 
     def world_of(self, slot: int) -> World:
         """Largest world of what is left of a slot's session."""
-        return self._slots[slot].largest
+        return largest_world(self._slots[slot].group)
 
     def begin(self, slot: int, index: int = 0) -> None:
         """Give a waiting session to a slot that has none."""
@@ -119,7 +117,7 @@ class Queue:
         queue.group = self._waiting.pop(index)
         queue.wants_alone = False
         if not self._goes_on(queue):
-            queue.live = (queue.group[0][0].repeat, queue.largest)
+            queue.live = (queue.group[0][0].repeat, largest_world(queue.group))
             queue.watch(self._sweep, self._canaries)
 
     def _goes_on(self, queue: SlotQueue) -> bool:
@@ -167,7 +165,9 @@ class Queue:
         queue.alone_attempt = task.attempt_id if is_alone else None
         if trial.is_canary:
             return trial, task
-        return trial, replace(task, is_profiled=self._wants_profile(trial.point))
+        is_profiled = self._is_profiled and trial.point.mode.can_restart
+        has_tries = self._profiles[trial.point.world] < PROFILE_TRIES
+        return trial, replace(task, is_profiled=is_profiled and has_tries)
 
     def ended(
         self,
@@ -227,12 +227,9 @@ class Queue:
         """
         if hopeless_for is None:
             return []
-        worlds = None
-        if hopeless_for != "run":
-            worlds = {task.point.world}
         given_up = self._take_out(
             [self._slots[slot].group, *self._waiting],
-            lambda trial: worlds is None or trial.point.world in worlds,
+            lambda trial: hopeless_for == "run" or trial.point.world == task.point.world,
         )
         return self._with_tasks(given_up)
 
@@ -266,9 +263,7 @@ class Queue:
         pruned = self._take_out(self._groups, lambda queued: queued.trial_id in reasons)
         return [(one, reasons[one.trial_id]) for one, _ in pruned if not one.is_canary]
 
-    def _take_out(
-        self, groups: Iterable[deque[tuple[Trial, int]]], is_out: Callable[[Trial], bool]
-    ) -> list[tuple[Trial, int]]:
+    def _take_out(self, groups: Iterable[Group], is_out: Callable[[Trial], bool]) -> list[Queued]:
         """Take trials out of sessions, and sessions that wait of which nothing is left."""
         taken = [trial for group in groups for trial in taken_out(group, is_out)]
         self._waiting = [group for group in self._waiting if group]
@@ -284,12 +279,9 @@ class Queue:
             measure=trial.measure,
         )
 
-    def _with_tasks(self, group: Iterable[tuple[Trial, int]]) -> list[tuple[Trial, Task]]:
-        return [
-            (trial, self._task_of(trial, attempt))
-            for trial, attempt in group
-            if not trial.is_canary
-        ]
+    def _with_tasks(self, group: Iterable[Queued]) -> list[tuple[Trial, Task]]:
+        trials = [(trial, attempt) for trial, attempt in group if not trial.is_canary]
+        return [(trial, self._task_of(trial, attempt)) for trial, attempt in trials]
 
     def _watch_smaller(self, queue: SlotQueue, full: Point) -> None:
         """Use a smaller micro-batch for canaries, in this session and later ones.
@@ -303,8 +295,3 @@ class Queue:
         others = {world: one for world, one in self._canaries.items() if world != full.world}
         self._canaries = {**others, **smaller}
         queue.watch_again(self._sweep, self._canaries)
-
-    def _wants_profile(self, point: Point) -> bool:
-        if not self._is_profiled or not point.mode.can_restart:
-            return False
-        return self._profiles[point.world] < PROFILE_TRIES

@@ -13,12 +13,11 @@ from dtsweep.driver.progress import Progress
 from dtsweep.driver.tally import RunTally
 from dtsweep.driver.unmeasured import Unmeasured, skipped_points, status_and_reason, unmeasured_row
 from dtsweep.errors import StorageError, error_line
-from dtsweep.measure.drift import Change
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.charge import NO_CHARGE, Charge
 from dtsweep.metrics.rows import rank_rows, step_columns, task_row, trial_row, with_warmup_marked
 from dtsweep.plan.plan import Plan
-from dtsweep.plan.trial import Trial
+from dtsweep.plan.trial import Row, Rows, Trial
 from dtsweep.provenance.revision import git_commit
 from dtsweep.provenance.sources import sources_of
 from dtsweep.results.outbox import Outbox
@@ -48,7 +47,7 @@ class Recorder:
     ) -> None:
         self.tally = RunTally()
         self.flags = flags
-        self.rows: list[Mapping[str, Any]] = []
+        self.rows: list[Row] = []
         """Rows that were stored so far with all columns, if the sweep has a question."""
         self._sweep = sweep
         self._outbox = outbox
@@ -130,9 +129,14 @@ class Recorder:
         if task.is_canary and row["status"] == "ok":
             drifts = self._canaries.add(trial.point.world, row, nodes=nodes)
             flags += ["canary_drift"] if drifts else []
-        interference = self._interference(trial, row)
+        interference = None
+        # The canary that was measured alone completes the comparison, and has its result, too.
+        if row["concurrent_trials"] or trial.is_canary:
+            interference = self._canaries.interference(trial.point.world)
         if interference is not None:
-            row |= interference_columns(interference)
+            share, half_width = float(interference.share), float(interference.half_width)
+            row |= {"interference": share, "interference_low": share - half_width}
+            row["interference_high"] = share + half_width
             if interference.is_drift:
                 flags.append("interference")
         return {**row, "flags": flags}, {"ranks": ranks, "steps": step_columns(results)}
@@ -176,7 +180,7 @@ class Recorder:
         self,
         unmeasured: Iterable[Unmeasured],
         *,
-        rows: Sequence[Mapping[str, Any]] = (),
+        rows: Rows = (),
         is_counted: bool = True,
     ) -> None:
         """Store trials that ended without a measurement, many rows to a file, and count them.
@@ -221,16 +225,11 @@ class Recorder:
         """Text without secrets, those of the workers' environment among them."""
         return without_secrets(text, self._sweep.resources.environment)
 
-    def _with_open_reasons(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        texts = {name: value for name, value in row.items() if is_reason(name, value)}
+    def _with_open_reasons(self, row: Row) -> dict[str, Any]:
+        """The row without secrets in what a rank, a library or the user's code has worded."""
+        reasons = {name: row[name] for name in row if name.endswith("reason")}
+        texts = {name: text for name, text in reasons.items() if isinstance(text, str)}
         return {**row, **{name: self._open(text) for name, text in texts.items()}}
-
-    def _interference(self, trial: Trial, row: Mapping[str, Any]) -> Change | None:
-        """Change of a canary of the trial's world next to other trials; None if unknown."""
-        # The canary that was measured alone completes the comparison, and has its result, too.
-        if not row["concurrent_trials"] and not trial.is_canary:
-            return None
-        return self._canaries.interference(trial.point.world)
 
     def _store_profiles(self, task: Task, result: AttemptResult) -> None:
         measured = {
@@ -248,17 +247,17 @@ class Recorder:
                 if rank == 0:
                     self._progress.say(f"profile: {self._outbox}/{files[0].folder}/{files[0].name}")
 
-    def _commit(self, row: Mapping[str, Any], **tables: Any) -> None:
+    def _commit(self, row: Row, **tables: Any) -> None:
         row = self._with_run_columns(row)
         self._outbox.put(attempt_files(row, workload_types=self._types, **tables))
         self._keep([row])
 
-    def _keep(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _keep(self, rows: Rows) -> None:
         """Keep rows as they are read from the results, for the plan of the next round."""
         if self._sweep.question is not None:
             self.rows += as_read(rows, workload_types=self._types)
 
-    def _with_run_columns(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def _with_run_columns(self, row: Row) -> dict[str, Any]:
         """A row as it is stored: every row passes here."""
         return {
             "role": "trial",
@@ -268,7 +267,7 @@ class Recorder:
             **self._run_columns,
         }
 
-    def _note(self, trial: Trial, row: Mapping[str, Any]) -> None:
+    def _note(self, trial: Trial, row: Row) -> None:
         row = self._with_open_reasons(row)
         self._progress.over(trial.trial_id)
         if trial.is_canary:
@@ -287,22 +286,6 @@ def _log_of(result: AttemptResult, task: Task, process: int) -> str:
     if own in result.logs:
         return f"logs/{own}.log"
     return f"logs/{result.session}/{process}.log"
-
-
-def is_reason(name: str, value: Any) -> bool:
-    """True for a text that a rank, a library or the user's code has worded."""
-    return name.endswith("reason") and isinstance(value, str)
-
-
-def interference_columns(interference: Change) -> dict[str, float]:
-    """Columns of a trial for the interference of those that ran at the same time."""
-    share = float(interference.share)
-    half_width = float(interference.half_width)
-    return {
-        "interference": share,
-        "interference_low": share - half_width,
-        "interference_high": share + half_width,
-    }
 
 
 def _times(result: AttemptResult, wall_s: float) -> dict[str, float | None]:

@@ -66,16 +66,19 @@ def refuse_what_ray_deletes(results: str) -> None:
     if "://" in path:
         return
     folder = f"{Path(path).expanduser().resolve()}/"
-    if _OF_A_SESSION.search(folder) and not _OF_A_JOB.search(folder):
-        raise SweepError(
-            f"results {results!r} would lie in the folder of a Ray session, and the next session "
-            "has another; "
-            "give --results a folder outside, or a URI such as s3://bucket/folder"
-        )
+    place = None
     if _OF_A_JOB.search(folder):
+        place = (
+            "this Ray job's copy of its code, which Ray deletes; give --results an absolute path"
+        )
+    elif _OF_A_SESSION.search(folder):
+        place = (
+            "the folder of a Ray session, and the next session has another; give --results a "
+            "folder outside,"
+        )
+    if place is not None:
         raise SweepError(
-            f"results {results!r} would lie in this Ray job's copy of its code, which Ray deletes; "
-            "give --results an absolute path or a URI such as s3://bucket/folder"
+            f"results {results!r} would lie in {place} or a URI such as s3://bucket/folder"
         )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from dtsweep.plan.trial import Trial, has_canaries
+from dtsweep.plan.trial import Canaries, Trial, has_canaries
 from dtsweep.results.statuses import ATTEMPTS
 from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import Sweep
@@ -14,6 +14,12 @@ from dtsweep.sweep.task import Task
 
 CANARY_EVERY_S = 600.0
 """In a session that goes on for longer, the canary is measured in between as well."""
+
+Queued = tuple[Trial, int]
+"""A trial, and the number of its attempt."""
+
+Group = deque[Queued]
+"""Trials of a session that are left to hand out."""
 
 OF_CLUSTER = "cluster"
 """Stands for all canaries where one of them is measured alone."""
@@ -23,9 +29,7 @@ OF_CLUSTER = "cluster"
 class SlotQueue:
     """The trials of the session that a slot works off, the largest world first."""
 
-    group: deque[tuple[Trial, int]] = field(default_factory=deque)
-    """Each with the number of its attempt."""
-
+    group: Group = field(default_factory=deque)
     canary: Trial | None = None
     """Trial that is measured at both ends of the session."""
 
@@ -42,12 +46,7 @@ class SlotQueue:
     """Attempt that is measured so."""
 
     @property
-    def largest(self) -> World:
-        """Largest world of its trials."""
-        return largest_world(self.group)
-
-    @property
-    def trials(self) -> list[tuple[Trial, int]]:
+    def trials(self) -> list[Queued]:
         """Those that are not canaries."""
         return [(trial, attempt) for trial, attempt in self.group if not trial.is_canary]
 
@@ -56,7 +55,7 @@ class SlotQueue:
         """True if the next attempt is to be measured while nothing else runs."""
         return self.wants_alone and bool(self.group) and self.group[0][0].is_canary
 
-    def take(self, *, now: float) -> tuple[Trial, int]:
+    def take(self, *, now: float) -> Queued:
         """Take the next trial, or a canary that is due; `now` is by the monotonic clock, in s."""
         is_due = now - self.canary_at > CANARY_EVERY_S and not self.group[0][0].is_canary
         if self.canary is not None and is_due:
@@ -81,12 +80,12 @@ class SlotQueue:
         self.group.appendleft((canary, 1))
         self.wants_alone = True
 
-    def take_canary_alone(self) -> tuple[Trial, int]:
+    def take_canary_alone(self) -> Queued:
         """Take out the canary that was to be measured alone."""
         self.wants_alone = False
         return self.group.popleft()
 
-    def watch(self, sweep: Sweep, canaries: Mapping[World, Trial]) -> None:
+    def watch(self, sweep: Sweep, canaries: Canaries) -> None:
         """Put the canary of the first trial, whose world is the largest, at both ends."""
         first = self.group[0][0]
         canary = None
@@ -97,7 +96,7 @@ class SlotQueue:
             self.group.appendleft((self.canary, 1))
             self.group.append((self.canary, 1))
 
-    def watch_the_next(self, sweep: Sweep, canaries: Mapping[World, Trial]) -> None:
+    def watch_the_next(self, sweep: Sweep, canaries: Canaries) -> None:
         """Have the session that follows one that ended too early watched by what fits into it."""
         waiting = self.trials
         if not waiting:
@@ -106,7 +105,7 @@ class SlotQueue:
         elif self.canary is not None and waiting[0][0].point.world != self.canary.point.world:
             self.watch_again(sweep, canaries)
 
-    def watch_again(self, sweep: Sweep, canaries: Mapping[World, Trial]) -> None:
+    def watch_again(self, sweep: Sweep, canaries: Canaries) -> None:
         """Take its canaries out, and put others at both ends."""
         self.group = deque(self.trials)
         self.canary = None
@@ -144,15 +143,13 @@ class MeasuredAlone:
         return canary.point_id if self._shares_nodes else OF_CLUSTER
 
 
-def largest_world(group: Iterable[tuple[Trial, int]]) -> World:
+def largest_world(group: Iterable[Queued]) -> World:
     """The world with most workers."""
     worlds = [trial.point.world for trial, _ in group]
     return max(worlds, key=lambda world: world.workers)
 
 
-def taken_out(
-    group: deque[tuple[Trial, int]], is_out: Callable[[Trial], bool]
-) -> list[tuple[Trial, int]]:
+def taken_out(group: Group, is_out: Callable[[Trial], bool]) -> list[Queued]:
     """Take trials out of a session, and return them; the others keep their order."""
     trials = list(group)
     group.clear()

@@ -81,11 +81,6 @@ class SlotActor:
         """True while it runs an attempt."""
         return self.attempt_began is not None
 
-    @property
-    def may_get_nodes(self) -> bool:
-        """True if it has no nodes, and no session that still has to end."""
-        return not self.has_nodes and not self.is_busy and self.ending is None
-
     def end_session(self) -> None:
         """Begin to end its session; no attempt may use its nodes any more."""
         self.ending = self.actor.end_session.remote()
@@ -194,20 +189,15 @@ def close_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[
 def stop_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[str, str]:
     """End all sessions while their ranks work, then their slots.
 
-    Args:
-        slots: of the run.
-        say: called with what their ends leave behind.
-
     Returns:
         The logs of those that finished in time.
     """
     logs: dict[str, str] = {}
     try:
         stopping = [slot.actor.stop.remote() for slot in slots]
+        ended = []
         if stopping:
             ended, _ = ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S)
-        else:
-            ended = []
         for stopped in ended:
             # One that was stopped before is dead.
             with suppress(ray.exceptions.RayError):

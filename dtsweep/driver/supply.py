@@ -46,7 +46,7 @@ class Supply:
             # Time is up: another plan would take the trials of the last one for handed out.
             return False
         while self._queue.is_empty:
-            plan = self._planned.next_plan(self._recorder.rows)
+            plan = self._planned.batches.next(self._recorder.rows)
             self._recorder.store_skipped(plan)
             if not plan.to_run:
                 self._planned.progress.end_rounds(plan)
@@ -69,7 +69,7 @@ class Supply:
         """Note how many trials are left at the end of the budget."""
         if not left:
             # Where a canary alone is left, the policy may ask for more.
-            left = len(self._planned.next_plan(self._recorder.rows).to_run)
+            left = len(self._planned.batches.next(self._recorder.rows).to_run)
         self._note_left(left)
 
     def _note_left(self, left: int) -> None:

@@ -57,7 +57,9 @@ class RunTally:
         if self.trials_left is not None:
             # The next run goes on, whatever became of the trials of this one.
             return 3
-        return self._exit_code_of_trials
+        if self.statuses.keys() & {"no_nodes", "infeasible"}:
+            return 4
+        return 0 if self.statuses.keys() <= FINE else 1
 
     @property
     def ended_as(self) -> str:
@@ -69,11 +71,3 @@ class RunTally:
         if self.trials_left is not None:
             return "budget"
         return "done"
-
-    @property
-    def _exit_code_of_trials(self) -> int:
-        if self.statuses.keys() & {"no_nodes", "infeasible"}:
-            return 4
-        if self.statuses.keys() <= FINE:
-            return 0
-        return 1

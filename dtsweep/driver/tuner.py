@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -14,11 +14,11 @@ from typing import Any
 import ray
 from ray import tune
 from ray.air._internal import usage
+from ray.tune.search import Searcher
 
 from dtsweep.cluster.heartbeat import ClusterGoneError
 from dtsweep.driver.attempts import Attempts
 from dtsweep.driver.budget import Budget, BudgetSpentError
-from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.signals import Interrupted
 
 TUNE_SETTINGS = {
@@ -41,6 +41,55 @@ TUNE_SETTINGS = {
 
 RUNNER_RESTARTS = 2
 """Number of times that Tune may replace the process of a waiting trial."""
+
+
+TRIALS_PER_TUNER = 500
+"""A Tuner slows down and grows with its trials; a fresh one over the same sessions does not."""
+
+
+class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
+    """Tune's search algorithm: Tune asks it for the next trial, and tells it how one ended.
+
+    (Tune's own *schedulers* stop trials early, which `dtsweep.measure.stopping` does here.)
+    """
+
+    def __init__(self, attempts: Attempts) -> None:
+        super().__init__()
+        self._attempts = attempts
+        self.handed_out = 0
+        """Trials of this Tuner."""
+        self.while_waiting: Callable[[], None] = lambda: None
+        """Called where Tune is to wait although nothing runs: it then calls no callback."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Be pickled empty: a Tuner writes a copy of its settings that nobody reads."""
+        return {}
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """Give Tune the next task: None to wait, FINISHED only when nothing runs any more."""
+        attempts = self._attempts
+        if self.handed_out >= TRIALS_PER_TUNER or not attempts.goes_on():
+            # The last attempts of other slots may be long.
+            attempts.free_nodes()
+            return None if attempts.running else Searcher.FINISHED
+        task = attempts.begin_next(trial_id)
+        if task is not None:
+            self.handed_out += 1
+        elif not attempts.running:
+            self.while_waiting()
+        return task
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Have the attempt's result fetched and stored."""
+        self._attempts.end(trial_id, result or {})
+
+    def save(self, checkpoint_path: str) -> None:
+        """Keep nothing: the Parquet rows say what is done."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Restore nothing, since nothing was kept."""
 
 
 class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skipped
@@ -148,7 +197,7 @@ def run_tuners(
     each_step = EachStep(attempts, signals, cluster_gone, budget=budget)
     scheduler.while_waiting = partial(each_step.on_step_begin, 0, [])
     while attempts.has_more():
-        scheduler.next_tuner()
+        scheduler.handed_out = 0
         tuner = tune.Tuner(
             tune.with_resources(TrialRunner, place),
             tune_config=tune.TuneConfig(search_alg=scheduler, num_samples=10**6, reuse_actors=True),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dtsweep.metrics.rows import task_row
-from dtsweep.plan.trial import Trial
+from dtsweep.plan.trial import Row, Rows, Trial
 from dtsweep.secret import without_secrets
 from dtsweep.sweep.axes import Candidate
 from dtsweep.sweep.settings import Sweep
@@ -63,16 +63,12 @@ def unmeasured_row(
     return row
 
 
-def status_and_reason(row: Mapping[str, Any]) -> tuple[str, str | None]:
+def status_and_reason(row: Row) -> tuple[str, str | None]:
     """The status and the reason of a row."""
     return row["status"], row["reason"]
 
 
-def skipped_points(
-    sweep: Sweep,
-    skipped: Sequence[Candidate],
-    rows: Sequence[Mapping[str, Any]],
-) -> Iterator[Unmeasured]:
+def skipped_points(sweep: Sweep, skipped: Sequence[Candidate], rows: Rows) -> Iterator[Unmeasured]:
     """Yield the skipped points whose reason is not among the stored rows yet."""
     stored = {(row["trial_id"], row["reason"]) for row in rows if row["status"] == "skipped"}
     for candidate in skipped:

@@ -103,11 +103,10 @@ def _flags() -> dict[str, Flag]:
     # First, because it says whether the others may be set at all.
     flags = {"frozen": Flag(torch.backends.flags_frozen, _freeze)} | _fp32_precisions()
     for path in _ATTRIBUTES:
-        owner, _, name = path.rpartition(".")
         if _has(path):
-            flags[path] = Flag(
-                partial(getattr, attrgetter(owner)(torch), name), _setter(owner, name)
-            )
+            place, _, name = path.rpartition(".")
+            owner = attrgetter(place)(torch)
+            flags[path] = Flag(partial(getattr, owner, name), partial(setattr, owner, name))
     for read, put in _FUNCTIONS.items():
         if _has(read) and _has(put):
             flags[read] = Flag(attrgetter(read)(torch), attrgetter(put)(torch))
@@ -120,10 +119,6 @@ def _has(path: str) -> bool:
     except AttributeError:
         return False
     return True
-
-
-def _setter(owner: str, name: str) -> Callable[[Any], None]:
-    return partial(setattr, attrgetter(owner)(torch), name)
 
 
 def _freeze(is_frozen: bool) -> None:
@@ -176,10 +171,7 @@ def _particular() -> dict[str, Flag]:
             lambda state: torch.set_anomaly_enabled(*state),
         ),
         "default_device": Flag(_default_device, torch.set_default_device),
-        "garbage": Flag(
-            lambda: (gc.isenabled(), gc.get_threshold()),
-            _put_garbage,
-        ),
+        "garbage": Flag(lambda: (gc.isenabled(), gc.get_threshold()), _put_garbage),
     }
 
 

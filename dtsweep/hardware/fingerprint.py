@@ -17,7 +17,7 @@ import torch
 from dtsweep.hardware.device import compute_capability
 from dtsweep.hardware.gpu_place import pci_bus_id
 from dtsweep.hardware.host import ROOT, kernel_text
-from dtsweep.hardware.nvml import Gpu, driver, find_gpu, topology
+from dtsweep.hardware.nvml import driver, find_gpu, topology
 from dtsweep.hardware.variables import ambient
 from dtsweep.provenance.versions import package_versions, versions
 
@@ -178,16 +178,10 @@ def _gpu_machine(uuid: object, nvml: Any) -> dict[str, Any]:
         "driver": driver(nvml=nvml),
         "cudnn": torch.backends.cudnn.version(),
         "nccl": ".".join(str(part) for part in nccl),
-        "gpu": _gpu_settings(gpu),
+        "gpu": gpu and _without_empty(gpu.settings()),
         "mps": (gpu is not None and gpu.has_mps()) or None,
         "topology": topology(nvml=nvml),
     }
-
-
-def _gpu_settings(gpu: Gpu | None) -> dict[str, Any] | None:
-    if gpu is None:
-        return None
-    return _without_empty(gpu.settings())
 
 
 def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,17 +26,8 @@ class GpuPlace:
         return (self.node_id or self.node, self.pci_bus_id)
 
 
-def bus_id(domain: int, bus: int, device: int) -> str:
-    """PCI bus id as the kernel writes it.
-
-    >>> bus_id(0, 0x1B, 0)
-    '0000:1b:00.0'
-    """
-    return f"{domain:04x}:{bus:02x}:{device:02x}.0"
-
-
 def pci_bus_id(properties: Any) -> str | None:
-    """PCI bus id of a GPU.
+    """PCI bus id of a GPU as the kernel writes it, such as `0000:1b:00.0`.
 
     Args:
         properties: of the GPU, as `torch.cuda.get_device_properties` gives them.
@@ -50,16 +41,14 @@ def pci_bus_id(properties: Any) -> str | None:
     names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
     if torch.version.hip or not all(hasattr(properties, name) for name in names):
         return None
-    return bus_id(*(getattr(properties, name) for name in names))
+    domain, bus, device = (getattr(properties, name) for name in names)
+    return f"{domain:04x}:{bus:02x}:{device:02x}.0"
 
 
 def shared_gpu(places: Mapping[int, GpuPlace | None]) -> str | None:
     """Say which two ranks of a world have one GPU, with the next step, or None.
 
     NCCL refuses such a world, also if each rank has a slice of the GPU (MIG).
-
-    Args:
-        places: of the GPUs by rank; None where a rank has none.
     """
     ranks: dict[tuple[str, str | None], int] = {}
     for rank, place in sorted(places.items()):

@@ -85,11 +85,7 @@ MOST_IN_USE = 0.25
 
 
 def busy_words(address: str | None) -> str | None:
-    """Words on other processes that use this machine; None where trials run elsewhere, or few do.
-
-    Args:
-        address: of the Ray that is asked for.
-    """
+    """Words on other processes on this machine; None where few run, or trials run elsewhere."""
     if address not in (None, "local") or os.environ.get("RAY_ADDRESS"):
         return None
     busy, cores = cores_in_use()

@@ -29,7 +29,7 @@ def release_memory(device: torch.device) -> int:
         return torch.cuda.memory_allocated(device)
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     restart_peak(device)
-    return _status_bytes("RssAnon")[0]
+    return _proc_bytes("self/status", "RssAnon")[0]
 
 
 def restart_peak(device: torch.device) -> None:
@@ -49,7 +49,7 @@ def peak_bytes(device: torch.device) -> int:
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    peak, shared = _status_bytes("VmHWM", "RssShmem")
+    peak, shared = _proc_bytes("self/status", "VmHWM", "RssShmem")
     return peak - shared
 
 
@@ -132,15 +132,11 @@ def total_bytes(device: torch.device) -> int:
     """Memory of the device; for a CPU the machine's."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
-    return _proc_bytes("/proc/meminfo", "MemTotal")[0]
-
-
-def _status_bytes(*names: str) -> list[int]:
-    return _proc_bytes("/proc/self/status", *names)
+    return _proc_bytes("meminfo", "MemTotal")[0]
 
 
 def _proc_bytes(path: str, *names: str) -> list[int]:
-    """Values of the names in a file of the kernel, read at once."""
-    lines = Path(path).read_text(encoding="ascii", errors="replace").splitlines()
+    """Values of the names in a file of /proc, read at once."""
+    lines = Path("/proc", path).read_text(encoding="ascii", errors="replace").splitlines()
     values = dict(line.split(":", 1) for line in lines)
     return [int(values[name].split()[0]) * 1024 for name in names]

@@ -100,6 +100,10 @@ class Gpu:
         """Read what changes within a window."""
         utilization = self.ask("nvmlDeviceGetUtilizationRates")
         memory = self._memory()
+        limits = self.ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if limits is None:
+            # Drivers before 535 know them by another name.
+            limits = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
         return Reading(
             utilization=None if utilization is None else utilization.gpu / 100,
             memory_bytes=None if memory is None else memory.used,
@@ -107,7 +111,7 @@ class Gpu:
             temperature_celsius=self.ask(
                 "nvmlDeviceGetTemperature", self.nvml.NVML_TEMPERATURE_GPU
             ),
-            limits=self._limits(),
+            limits=limits,
             power_w=_scaled(self.ask("nvmlDeviceGetPowerUsage"), 1e-3),
         )
 
@@ -117,13 +121,6 @@ class Gpu:
         if second is None:
             return self.ask("nvmlDeviceGetMemoryInfo")
         return self.ask("nvmlDeviceGetMemoryInfo", second)
-
-    def _limits(self) -> int | None:
-        """Bits of `CLOCK_LIMITS`; drivers before 535 know them by another name."""
-        limits: int | None = self.ask("nvmlDeviceGetCurrentClocksEventReasons")
-        if limits is None:
-            limits = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-        return limits
 
     def energy_j(self) -> float | None:
         """Energy used since the driver was loaded; the counter moves about every 0.1 s."""
@@ -167,9 +164,6 @@ class Gpu:
         In a container NVML may give other numbers to our processes or hide all: then one of those
         that it shows counts as ours for each of `own_pids`, and where it shows none, nothing is
         known.
-
-        Args:
-            own_pids: of our processes that use this GPU.
         """
         shown = self.processes() or set()
         if shown & set(own_pids):
@@ -194,9 +188,6 @@ class Gpu:
         """Take the errors since the last call; None where they are unknown.
 
         For example `Xid 79`.
-
-        Args:
-            events: from `watch_errors`.
         """
         if events is None:
             return None
@@ -244,13 +235,11 @@ class Gpu:
             },
         }
 
-    def link_numbers(self) -> range:
-        """Numbers that its NVLinks may have; NVML refuses those that the GPU lacks."""
-        return range(getattr(self.nvml, "NVML_NVLINK_MAX_LINKS", 0))
-
     def active_nvlinks(self) -> int | None:
         """Count the active NVLinks; None where NVML knows none."""
-        states = [self.ask("nvmlDeviceGetNvLinkState", link) for link in self.link_numbers()]
+        # NVML refuses the numbers of links that the GPU lacks.
+        links = range(getattr(self.nvml, "NVML_NVLINK_MAX_LINKS", 0))
+        states = [self.ask("nvmlDeviceGetNvLinkState", link) for link in links]
         known = [state for state in states if state is not None]
         if not known:
             return None

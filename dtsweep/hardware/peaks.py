@@ -131,13 +131,10 @@ def peak_flops(device_name: str, precision: str) -> float | None:
     """
     if SLICE.search(device_name):
         return None
-    peak = next((peak for peak in PEAKS if re.search(peak.name, device_name)), None)
-    tflops = None
-    if peak:
-        tflops = peak.tflops.get(precision)
-    if tflops is None:
+    rates = next((peak.tflops for peak in PEAKS if re.search(peak.name, device_name)), {})
+    if precision not in rates:
         return None
-    return tflops * 1e12
+    return rates[precision] * 1e12
 
 
 def choose_peak(*, given: float | None, table: float | None, measured: float) -> tuple[float, str]:

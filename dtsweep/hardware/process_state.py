@@ -155,7 +155,11 @@ def _put_back(settings: Sequence[tuple[Setting, Any]]) -> tuple[list[str], list[
 def _settings() -> Iterator[Setting]:
     """Yield the settings of this process that can be read and set; `backend_flags` has torch's."""
     yield Setting("sys.path", lambda: list(sys.path), _put_path)
-    yield Setting("CPU affinity", _affinity, _put_affinity)
+    yield Setting(
+        "CPU affinity",
+        functools.partial(os.sched_getaffinity, 0),
+        functools.partial(os.sched_setaffinity, 0),
+    )
     # Only the main thread can set handlers; in a rank of Ray Train the workload is in another.
     if threading.current_thread() is threading.main_thread():
         for number in signal.Signals:
@@ -168,14 +172,6 @@ def _settings() -> Iterator[Setting]:
 
 def _put_path(before: list[str]) -> None:
     sys.path[:] = before
-
-
-def _affinity() -> set[int]:
-    return os.sched_getaffinity(0)
-
-
-def _put_affinity(cores: set[int]) -> None:
-    os.sched_setaffinity(0, cores)
 
 
 def _put_handler(number: int, handler: Any) -> None:

@@ -19,7 +19,7 @@ import pynvml
 import torch
 
 from dtsweep.hardware.host import cpu_energy_counters, cpu_energy_j, network_bytes
-from dtsweep.hardware.nvml import SLOWDOWNS, Gpu, Reading, find_gpu, limit_names
+from dtsweep.hardware.nvml import SLOWDOWNS, Reading, find_gpu, limit_names
 from dtsweep.sweep.settings import ENERGY_FROM_S
 
 LOOK_BACK_S = 1.0
@@ -93,11 +93,6 @@ class Telemetry:
         self._begun = threading.Event()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-
-    @property
-    def gpu(self) -> Gpu | None:
-        """The device, where NVML knows it."""
-        return self._gpu
 
     @property
     def counts_energy(self) -> bool:

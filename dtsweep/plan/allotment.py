@@ -37,7 +37,11 @@ class NodePool:
         if world.placement == "strict_pack":
             return self._on_one_node(workers, free)
         if world.placement == "strict_spread":
-            return self._one_on_each(workers, free)
+            if len(free) < workers:
+                return None
+            # The nodes with least room; where nodes are shared, those with most.
+            nodes = list(free)
+            return dict.fromkeys(nodes[-workers:] if self.shares_nodes else nodes[:workers], 1)
         if world.placement == "spread":
             return self._spread(workers, free)
         return self._packed(workers, free)
@@ -58,13 +62,6 @@ class NodePool:
         if not enough:
             return None
         return {enough[-1 if self.shares_nodes else 0]: workers}
-
-    def _one_on_each(self, workers: int, free: Rooms) -> Places | None:
-        """The nodes with least room; where nodes are shared, those with most."""
-        if len(free) < workers:
-            return None
-        nodes = list(free)
-        return dict.fromkeys(nodes[-workers:] if self.shares_nodes else nodes[:workers], 1)
 
     def _packed(self, workers: int, free: Rooms) -> Places:
         """As few nodes as possible: the largest ones, and the smallest that can hold the rest."""

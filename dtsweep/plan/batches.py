@@ -8,11 +8,11 @@ from pathlib import Path
 
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import PLANNED_BY, InRun, Plan, make_plan, policy_of
-from dtsweep.plan.policy import Grid, Policy, Rows
+from dtsweep.plan.policy import Grid, Policy
+from dtsweep.plan.trial import Rows
 from dtsweep.results.frames import damage_of
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import Candidate, candidates
-from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
 
 
@@ -73,11 +73,6 @@ class Batches:
         self._over: set[str] = set()
         self._first: Plan | None = None
 
-    @property
-    def points(self) -> list[Point]:
-        """Points that may be measured, now or in a later round."""
-        return [candidate.point for candidate in self._candidates if candidate.reason is None]
-
     def next(self, rows: Rows = ()) -> Plan:
         """Plan what is to run now; nothing is where the policy asks for no more.
 
@@ -92,19 +87,13 @@ class Batches:
             if isinstance(self._policy, Grid):
                 # A grid has asked for all of its trials.
                 return replace(self._first, to_run=())
-        in_run = InRun(
-            policy=self._policy,
-            rows=rows,
-            over=frozenset(self._over),
-            stale=stale,
-        )
         plan = make_plan(
             self._sweep,
             self._candidates,
             self._stored,
             rerun=self._rerun,
             harness=self._harness,
-            in_run=in_run,
+            in_run=InRun(policy=self._policy, rows=rows, over=frozenset(self._over), stale=stale),
         )
         if self._first is None:
             self._first = plan

@@ -1,16 +1,17 @@
-"""Expected cost of a plan, by the nodes that its worlds need."""
+"""Expected cost of a plan, by the nodes that its worlds need; nodes that it can use at once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dtsweep.plan.estimate import session_times
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.prices import PricedType, Prices
+from dtsweep.sweep.axes import Candidate
 from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import Sweep
 from dtsweep.text import count_of, duration
@@ -79,15 +80,15 @@ def planned_cost(sweep: Sweep, plan: Plan, nodes: Nodes) -> PlannedCost | None:
     factor = plan.duration.high_s / middle_s
     peak = Range(max(p.low for _, p in priced), max(p.high for _, p in priced))
     staying = nodes.staying_usd_per_hour * middle_s
-    working_low = sum(s * p.low for s, p in priced) + staying
-    low = working_low / factor + nodes.idle_s * peak.low
-    middle = sum(s * p.middle for s, p in priced) + staying + nodes.idle_s * peak.middle
-    working_high = sum(s * p.high for s, p in priced) + staying
-    high = working_high * factor + nodes.idle_s * peak.high
+
+    def usd(end: str, factor: float) -> float:
+        working = sum(seconds * getattr(prices, end) for seconds, prices in priced) + staying
+        return float(working * factor + nodes.idle_s * getattr(peak, end)) / 3600
+
     return PlannedCost(
-        low_usd=low / 3600,
-        middle_usd=middle / 3600,
-        high_usd=high / 3600,
+        low_usd=usd("low", 1 / factor),
+        middle_usd=usd("middle", 1.0),
+        high_usd=usd("high", factor),
         assumptions=assumptions,
     )
 
@@ -97,15 +98,16 @@ def nodes_of_prices(sweep: Sweep, prices: Prices) -> Nodes:
 
     Nodes whose CPUs and GPUs the file does not have hold one worker at least, and all at most.
     """
-    per_worker = workers_need(sweep, prices)
+    gpus = sweep.resources.gpus_per_worker
+    if gpus is None:
+        # Left open: one where a type has any.
+        gpus = int(any(entry.gpus for entry in prices.types.values()))
+    per_worker: dict[str, float] = {"CPU": sweep.resources.cpus_per_worker or 1, "GPU": gpus}
     heads = [entry for entry in prices.types.values() if is_head(entry)]
     types = [entry for entry in prices.types.values() if not is_head(entry)]
-    if any(entry.resources is not None for entry in types):
-        types = [
-            entry
-            for entry in types
-            if entry.resources is not None and room_on(entry.resources, per_worker) > 0
-        ]
+    sized = [entry for entry in types if entry.resources is not None]
+    if sized:
+        types = [entry for entry in sized if room_on(entry.resources or {}, per_worker) > 0]
     else:
         per_worker = {}
 
@@ -141,14 +143,6 @@ def is_head(entry: PricedType) -> bool:
     if entry.resources is None:
         return entry.name == "head"
     return not any(entry.resources.values())
-
-
-def workers_need(sweep: Sweep, prices: Prices) -> dict[str, float]:
-    """Resources of a worker; GPUs that the sweep leaves open are one where a type has any."""
-    gpus = sweep.resources.gpus_per_worker
-    if gpus is None:
-        gpus = int(any(entry.gpus for entry in prices.types.values()))
-    return {"CPU": sweep.resources.cpus_per_worker or 1, "GPU": gpus}
 
 
 def nodes_needed(world: World, room: int) -> int | None:
@@ -190,10 +184,51 @@ def _of_any_size(world: World, price: float | None) -> Range | None:
     """USD for an hour of a world on nodes of unknown size."""
     if price is None:
         return None
-    least = 1
+    least, most = 1, world.workers
     if world.placement == "strict_spread":
         least = world.workers
-    most = world.workers
     if world.placement == "strict_pack":
         most = 1
     return Range(least * price, most * price)
+
+
+def nodes_json(sweep: Sweep, candidates: Iterable[Candidate]) -> dict[str, Any]:
+    """Give what a sweep needs of nodes, as JSON values.
+
+    Returns:
+        CPUs and GPUs of a worker; GPUs are None where the cluster decides. The nodes for each size
+        of a node: 1, 2, 4, … workers, up to the largest world on one node.
+    """
+    points = [candidate.point for candidate in candidates if candidate.reason is None]
+    worlds = {(point.workers, point.placement): point.world for point in points}
+    largest = max((world.workers for world in worlds.values()), default=0)
+    sizes = []
+    if worlds:
+        sizes = [2**power for power in range((largest - 1).bit_length() + 1)]
+    nodes = {
+        "cpus_per_worker": sweep.resources.cpus_per_worker or 1,
+        "gpus_per_worker": sweep.resources.gpus_per_worker,
+        "by_workers_per_node": [
+            {"workers_per_node": size, "at_once": _at_once(sweep, worlds.values(), size)}
+            for size in sizes
+        ],
+    }
+    return {"nodes": nodes}
+
+
+def _at_once(sweep: Sweep, worlds: Collection[World], workers_per_node: int) -> int:
+    """Nodes of the `concurrent` largest worlds; 0 where none fits.
+
+    A world can be there once for each launch of its points.
+    """
+    launches = sweep.measure.repeats or 1
+    if sweep.question is not None:
+        launches = sweep.question.max_launches
+    counts = []
+    for world in worlds:
+        count = nodes_needed(world, workers_per_node)
+        if world.placement == "spread":
+            # It uses a node for each worker where there are as many.
+            count = world.workers
+        counts += [count or 0] * launches
+    return sum(sorted(counts, reverse=True)[: sweep.resources.concurrent])

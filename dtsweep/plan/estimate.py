@@ -5,10 +5,18 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from dtsweep.plan.trial import Trial, group_launches, groups_of, has_canaries, sessions_of
+from dtsweep.plan.trial import (
+    Row,
+    Rows,
+    Trial,
+    group_launches,
+    groups_of,
+    has_canaries,
+    sessions_of,
+)
 from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure, Sweep
 
@@ -49,11 +57,9 @@ class Duration(NamedTuple):
         return math.sqrt(self.low_s * self.high_s)
 
 
-def expected_duration(
-    sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]
-) -> Duration:
+def expected_duration(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> Duration:
     """Expect what finished trials took, else windows between the shortest and the longest."""
-    measured = sum(row["role"] != "canary" for row in _measured(rows))
+    measured = len(_took_s(rows, are_canaries=False))
     factor = MEASURED_FACTOR if measured else ASSUMED_FACTOR
     seconds = sum(session.seconds for session in session_times(sweep, trials, rows))
     seconds /= sweep.resources.concurrent
@@ -69,11 +75,9 @@ class SessionTime(NamedTuple):
     seconds: float
 
 
-def session_times(
-    sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]
-) -> list[SessionTime]:
+def session_times(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> list[SessionTime]:
     """Expect the time of each session, if none fails and nodes stay."""
-    took = _took_s_of_trials(rows)
+    took = _took_s(rows, are_canaries=False)
     each_start_s, canary_s = start_s(rows), _canary_s(sweep, rows)
     nests = sweep.measure.nested and not sweep.measure.fresh
     groups = groups_of(trials, fresh=sweep.measure.fresh)
@@ -89,20 +93,14 @@ def session_times(
     return times
 
 
-def are_brief(
-    sweep: Sweep, groups: Sequence[Sequence[Trial]], rows: Sequence[Mapping[str, Any]]
-) -> bool:
+def are_brief(sweep: Sweep, groups: Sequence[Sequence[Trial]], rows: Rows) -> bool:
     """True if smaller worlds of each launch should take less time than a start of their own."""
     smaller = []
     for worlds in group_launches(groups):
         largest = max(worlds, key=lambda group: group[0].point.workers)
         smaller.append(sum(map(len, worlds)) - len(largest))
-    per_trial = _trial_s(sweep.measure, _took_s_of_trials(rows))
+    per_trial = _trial_s(sweep.measure, _took_s(rows, are_canaries=False))
     return max(smaller, default=0) * per_trial < start_s(rows)
-
-
-def _took_s_of_trials(rows: Sequence[Mapping[str, Any]]) -> list[float]:
-    return _took_s(row for row in _measured(rows) if row["role"] != "canary")
 
 
 def _trial_s(measure: Measure, took: Sequence[float]) -> float:
@@ -112,9 +110,9 @@ def _trial_s(measure: Measure, took: Sequence[float]) -> float:
     return _window_s(measure) * (1 + AFTER_SHARE) + TRIAL_REST_S
 
 
-def _canary_s(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> float:
+def _canary_s(sweep: Sweep, rows: Rows) -> float:
     """Expected time of a canary, which is measured to a higher precision than a trial."""
-    took = _took_s(row for row in _measured(rows) if row["role"] == "canary")
+    took = _took_s(rows, are_canaries=True)
     if took:
         return sum(took) / len(took)
     if sweep.measure.half_width is None:
@@ -122,11 +120,15 @@ def _canary_s(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> float:
     return sweep.measure.max_seconds + TRIAL_REST_S
 
 
-def _took_s(rows: Iterable[Mapping[str, Any]]) -> list[float]:
-    return [float((row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0)) for row in rows]
+def _took_s(rows: Rows, *, are_canaries: bool) -> list[float]:
+    return [
+        float((row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0))
+        for row in _measured(rows)
+        if (row["role"] == "canary") == are_canaries
+    ]
 
 
-def start_s(rows: Sequence[Mapping[str, Any]]) -> float:
+def start_s(rows: Rows) -> float:
     """Expected time of the start of a session, by what was measured so far."""
     longest: dict[str, float] = {}
     for row in _measured(rows):
@@ -140,7 +142,7 @@ def start_s(rows: Sequence[Mapping[str, Any]]) -> float:
     return SESSION_START_S
 
 
-def _measured(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _measured(rows: Rows) -> list[Row]:
     return [row for row in rows if row["status"] == "ok" and row["window_s"]]
 
 

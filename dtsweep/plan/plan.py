@@ -8,14 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from dtsweep.errors import SweepError
 from dtsweep.plan.estimate import Duration, expected_duration, session_times
-from dtsweep.plan.policy import Grid, Policy, Round, Rows
+from dtsweep.plan.policy import Grid, Policy, Round
 from dtsweep.plan.pruning import FACTS, MeasuredPeaks, Peak, peaks_of
 from dtsweep.plan.settle import Settle
-from dtsweep.plan.trial import Trial
+from dtsweep.plan.trial import Row, Rows, Trial
 from dtsweep.provenance.sources import Sources, sources_of
 from dtsweep.provenance.versions import versions
 from dtsweep.results.current_attempt import current_attempts
@@ -224,7 +223,7 @@ def _most_launches(sweep: Sweep, rounds: Sequence[Round], points: int) -> int | 
     return min(points, sweep.search.max_points or points) * most - planned
 
 
-def _current(rows: Rows) -> dict[str, Mapping[str, Any]]:
+def _current(rows: Rows) -> dict[str, Row]:
     """The current attempt of each trial, the oldest first."""
     indices = sorted(current_attempts(rows).values())
     return {rows[index]["trial_id"]: rows[index] for index in indices}
@@ -245,7 +244,7 @@ def _replaced(
 def _sorted_out(
     sweep: Sweep,
     rounds: Sequence[Round],
-    current: Mapping[str, Mapping[str, Any]],
+    current: Mapping[str, Row],
     state: Callable[..., tuple[str, bool | None]],
 ) -> tuple[list[Trial], list[Trial]]:
     """Trials of rounds that are to run, in order, and those that are done."""
@@ -287,17 +286,19 @@ def outdated(sweep: Sweep, current: Rows) -> dict[str, str]:
     differ = _differences(sweep, sources, measured)
     newest = measured[-1:]
     if newest and (difference := differ.get(newest[0]["trial_id"])):
-        raise SweepError(f"these results were measured {difference}; {_ways_out(difference)}")
+        # Under another name the old rows stay next to the new ones.
+        way = "keep both with another --results"
+        if not difference.startswith("with workload "):
+            way = f"measure everything again with --rerun all, or {way}"
+        raise SweepError(f"these results were measured {difference}; {way}")
     failed = [row for row in current if row["status"] in FINAL - {"ok"}]
     mended = {row["trial_id"]: (row["status"], sources.differ_from(row)) for row in failed}
-    return {
-        **{
-            trial_id: f"was {status} before {changes}"
-            for trial_id, (status, changes) in mended.items()
-            if changes
-        },
-        **{trial_id: f"measured {difference}" for trial_id, difference in differ.items()},
+    stale = {
+        trial_id: f"was {status} before {changes}"
+        for trial_id, (status, changes) in mended.items()
+        if changes
     }
+    return stale | {trial_id: f"measured {difference}" for trial_id, difference in differ.items()}
 
 
 def _differences(sweep: Sweep, sources: Sources, measured: Rows) -> dict[str, str]:
@@ -318,15 +319,7 @@ def _differences(sweep: Sweep, sources: Sources, measured: Rows) -> dict[str, st
     return differ
 
 
-def _ways_out(difference: str) -> str:
-    # Under another name the old rows stay next to the new ones.
-    keep = "keep both with another --results"
-    if difference.startswith("with workload "):
-        return keep
-    return f"measure everything again with --rerun all, or {keep}"
-
-
-def _other_setting(row: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+def _other_setting(row: Row, now: Row) -> str | None:
     """Say which setting of a row is another than now.
 
     What one of the two does not know is not a difference.
@@ -337,7 +330,7 @@ def _other_setting(row: Mapping[str, Any], now: Mapping[str, Any]) -> str | None
     return None
 
 
-def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:
+def _environment(sweep: Sweep, row: Row) -> dict[str, str]:
     """Environment that this row would have now; variables of an axis belong to the point."""
     stored: dict[str, str] = json.loads(row["environment"] or "{}")
     swept = {name.removeprefix("env.") for name in sweep.axes if name.startswith("env.")}
@@ -361,7 +354,7 @@ def _in_order(
 
 def _state(
     trial_id: str,
-    row: Mapping[str, Any] | None,
+    row: Row | None,
     *,
     stale: Mapping[str, str],
     rerun: str | None,
@@ -380,13 +373,13 @@ def _state(
     return _outcome(row, rerun=rerun)
 
 
-def _outcome(row: Mapping[str, Any] | None, *, rerun: str | None) -> tuple[str, bool]:
+def _outcome(row: Row | None, *, rerun: str | None) -> tuple[str, bool]:
     if rerun == "all":
         return "--rerun all", False
-    status = None
+    status = "skipped"
     if row:
         status = row["status"]
-    if status is None or status == "skipped":
+    if status == "skipped":
         return "new", False
     if status in FINAL and (status == "ok" or rerun != "failed"):
         return status if status == "ok" else f"{status} (--rerun failed measures it again)", True
@@ -397,7 +390,7 @@ def _beyond_memory(
     sweep: Sweep,
     to_run: Sequence[Trial],
     peaks: Sequence[Peak],
-    current: Mapping[str, Mapping[str, Any]],
+    current: Mapping[str, Row],
 ) -> dict[str, str]:
     """Find the trials that would run out of device memory, by those that did and by the peaks."""
     if not sweep.measure.prune:

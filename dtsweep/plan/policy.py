@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from dtsweep.plan.trial import Rows
 from dtsweep.results.certificate import Certificate
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Measure, Sweep
-
-Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)

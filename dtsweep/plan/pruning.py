@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from dtsweep.plan.trial import Trial
+from dtsweep.plan.trial import Row, Trial
 from dtsweep.predict.memory import need_bytes
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.values import workload_fields
@@ -23,7 +23,7 @@ class Peak(NamedTuple):
     status: str
     """`ok` or `oom_device`."""
 
-    facts: Mapping[str, Any]
+    facts: Row
     """Row with columns `FACTS`, as far as they are known."""
 
 
@@ -98,7 +98,7 @@ class MeasuredPeaks:
         )
 
 
-def peaks_of(trials: Iterable[Trial], current: Mapping[str, Mapping[str, Any]]) -> list[Peak]:
+def peaks_of(trials: Iterable[Trial], current: Mapping[str, Row]) -> list[Peak]:
     """Take the peaks of trials that are done from their rows, by `trial_id`."""
     rows = [(trial.point, current[trial.trial_id]) for trial in trials]
     return [

@@ -11,7 +11,7 @@ import numpy as np
 
 from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
-from dtsweep.plan.policy import Round, Rows
+from dtsweep.plan.policy import Round
 from dtsweep.plan.search_pool import (
     SearchPool,
     chances_of,
@@ -22,6 +22,7 @@ from dtsweep.plan.search_pool import (
 )
 from dtsweep.plan.search_worth import Worth, certificate_of, worth_of
 from dtsweep.plan.settle import Settle, is_over, states_of
+from dtsweep.plan.trial import Rows
 from dtsweep.predict.choice import Charges, Pool, Progress, next_points, power_of
 from dtsweep.predict.first_points import COUNT, first_points
 from dtsweep.predict.setups import Numbers

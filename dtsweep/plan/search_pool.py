@@ -11,14 +11,8 @@ from numpy.typing import NDArray
 
 from dtsweep.analysis.settings import settings_of_points
 from dtsweep.plan.estimate import TRIAL_REST_S, start_s
-from dtsweep.plan.policy import Rows
-from dtsweep.plan.pruning import (
-    MeasuredPeaks,
-    Peak,
-    variables_text,
-    workload_text,
-)
-from dtsweep.plan.trial import Trial, fits_session, groups_of, sessions_of
+from dtsweep.plan.pruning import MeasuredPeaks, peaks_of, variables_text, workload_text
+from dtsweep.plan.trial import Row, Rows, Trial, fits_session, groups_of, sessions_of
 from dtsweep.predict.choice import Charges
 from dtsweep.predict.encoding import encoding_of, measured_of, setups_of_settings, usable_trials
 from dtsweep.predict.setups import Flags, Measured, Numbers, Setups
@@ -35,7 +29,7 @@ if TYPE_CHECKING:
 
 Numbering: TypeAlias = NDArray[np.int64]
 
-_Ended: TypeAlias = Mapping[str, Mapping[str, Any]]
+_Ended: TypeAlias = Mapping[str, Row]
 
 LIKENESS = 0.5
 """Weight of a trial for the chance of another point, for each axis in which the two differ."""
@@ -90,8 +84,9 @@ def chances_of(sweep: Sweep, pool: SearchPool, rows: Rows, chosen: Collection[st
     ended = ended_in(rows)
     ok = np.ones(len(pool.points))
     ends = np.ones(len(pool.points))
-    columns = zip(*map(_axes_of, pool.points), strict=True)
-    axes = np.stack([numbered(values) for values in columns])
+    # All settings that may decide how a trial ends.
+    settings = [(*p.scalars().values(), workload_text(p), variables_text(p)) for p in pool.points]
+    axes = np.stack([numbered(values) for values in zip(*settings, strict=True)])
     for name, row in ended.items():
         weights = LIKENESS ** (axes != axes[:, [pool.names[name]]]).sum(axis=0)
         ends += weights
@@ -125,11 +120,6 @@ def numbered(values: Iterable[Any]) -> Numbering:
     return np.array([numbers[value] for value in values], dtype=np.int64)
 
 
-def _axes_of(point: Point) -> tuple[Any, ...]:
-    """Settings that may decide how a trial ends."""
-    return *point.scalars().values(), workload_text(point), variables_text(point)
-
-
 def _without_memory(sweep: Sweep, pool: SearchPool, ended: _Ended) -> set[str]:
     """Points that would run out of device memory, as smaller ones did or by the peaks so far."""
     if not sweep.measure.prune:
@@ -138,26 +128,18 @@ def _without_memory(sweep: Sweep, pool: SearchPool, ended: _Ended) -> set[str]:
         Trial(point=pool.points[number], repeat=1, trial_id=name, why="")
         for name, number in pool.names.items()
     ]
-    peaks = [
-        Peak(pool.points[pool.names[name]], row["status"], row)
-        for name, row in ended.items()
-        if row["status"] in ("ok", "oom_device")
-    ]
+    peaks = peaks_of([trial for trial in trials if trial.trial_id in ended], ended)
     return {*MeasuredPeaks(peaks).out_of_memory(trials, new=pool.names.keys() - ended)}
 
 
 def _without_room(pool: SearchPool, ended: _Ended) -> set[str]:
     """Points in worlds that the cluster can't hold, as far as trials show."""
-    places = {name: _place(pool.points[number]) for name, number in pool.names.items()}
+    points = {name: pool.points[number] for name, number in pool.names.items()}
+    places = {name: (p.workers, p.placement, p.precision) for name, p in points.items()}
     is_refused = {name: row["status"] == "infeasible" for name, row in ended.items()}
     refused = {places[name] for name, is_one in is_refused.items() if is_one}
     refused -= {places[name] for name, is_one in is_refused.items() if not is_one}
     return {name for name, place in places.items() if place in refused}
-
-
-def _place(point: Point) -> tuple[Any, ...]:
-    """Settings that decide if a cluster can hold a point."""
-    return point.workers, point.placement, point.precision
 
 
 def live_world(sweep: Sweep, batches: Iterable[Sequence[Point]]) -> World | None:

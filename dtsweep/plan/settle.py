@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dtsweep.plan.policy import Round, Rows
+from dtsweep.plan.policy import Round
+from dtsweep.plan.trial import Rows
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.goal import Question

@@ -15,6 +15,11 @@ from dtsweep.sweep.point import Point, World, identity
 from dtsweep.sweep.point_axes import DEFAULTS
 from dtsweep.sweep.settings import Measure, Sweep
 
+Row = Mapping[str, Any]
+"""Row of `trials`: an attempt as it is stored."""
+
+Rows = Sequence[Row]
+
 LEAST_OF_A_PART = 4
 """Least trials of a part of a session that is split; fewer are not worth another start."""
 
@@ -46,6 +51,10 @@ class Trial:
     def is_canary(self) -> bool:
         """True if it watches the machine and answers no question."""
         return self.role == "canary"
+
+
+Canaries = Mapping[World, Trial]
+"""Trials that sessions measure at both ends, by the largest world of a session."""
 
 
 def groups_of(trials: Sequence[Trial], *, fresh: bool) -> list[list[Trial]]:
@@ -116,7 +125,7 @@ def has_canaries(sweep: Sweep, trials: Sequence[Trial]) -> bool:
     return len(trials) >= CANARY_TRIALS
 
 
-def choose_canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
+def choose_canaries(trials: Sequence[Trial]) -> Canaries:
     """Choose the canary of each world.
 
     It is the trial with the middle micro-batch as plain `ddp`, uncompressed and without a power

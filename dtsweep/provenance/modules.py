@@ -53,10 +53,7 @@ class Module:
     def is_own(self) -> bool:
         """True if it is the user's own, next to the sweep file or anywhere else."""
         # A folder without __init__.py has nothing to say; what is in it may be the user's.
-        if self.file is None:
-            places = [Path(folder) for folder in self.folders or ()]
-        else:
-            places = [self.file]
+        places = self.places if self.file is None else [self.file]
         return (
             bool(places)
             and not self.is_standard
@@ -66,12 +63,11 @@ class Module:
     @property
     def places(self) -> list[Path]:
         """Its file, of a package its folders; none where it is compiled into Python."""
-        files = []
-        if self.file is not None:
-            files = [self.file]
-        if self.folders is None:
-            return files
-        return [Path(folder) for folder in self.folders]
+        if self.folders is not None:
+            return [Path(folder) for folder in self.folders]
+        if self.file is None:
+            return []
+        return [self.file]
 
     @property
     def is_standard(self) -> bool:

@@ -14,9 +14,6 @@ ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 def git_commit(folder: Path | None) -> str | None:
     """The commit of a folder.
 
-    Args:
-        folder: of the sweep file; None if it has none.
-
     Returns:
         12 digits, then `+changes` where a file below the folder differs from the commit or a Python
         file is not in it (other new files are most often results); None outside a repository, and

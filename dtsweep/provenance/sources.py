@@ -125,10 +125,6 @@ def sources_of(workload: Any, *, file: Path | None) -> Sources:
     sweep file's folder count too, because their names may have been made up at run time. Of a
     notebook the class counts with what it uses; of dtsweep's own workloads the module and its
     neighbours that it imports. A warning names classes whose source cannot be found.
-
-    Args:
-        workload: an object of the class.
-        file: the sweep file; None for a sweep made in Python.
     """
     invalidate_caches()
     sources = Sources(
@@ -138,15 +134,17 @@ def sources_of(workload: Any, *, file: Path | None) -> Sources:
     for base in type(workload).__mro__:
         imports += _of_class(base, sources)
     if sources.unknown:
-        names = ", ".join(sorted(sources.unknown))
+        unknown = ", ".join(sorted(sources.unknown))
         warnings.warn(
-            f"no source of {names} can be found, so results will not show when it changes; "
+            f"no source of {unknown} can be found, so results will not show when it changes; "
             "define it in a file, or in a notebook cell without %%time",
             stacklevel=1,
         )
     with _script_folder(workload) as script:
         if script is not None:
-            imports += _of_script(script, sources)
+            digest, names = _read(script.read_bytes(), package="")
+            sources.digests[f"script {script.name}"] = digest
+            imports += names
         _follow(imports, sources)
     versions = package_versions(sources.packages)
     sources.digests.update({f"package {name}": version for name, version in versions.items()})
@@ -193,13 +191,6 @@ def _script_folder(workload: Any) -> Iterator[Path | None]:
         yield script
     finally:
         sys.path.remove(str(script.parent))
-
-
-def _of_script(script: Path, sources: Sources) -> list[str]:
-    """Note the source of a script; name what it imports."""
-    digest, imports = _read(script.read_bytes(), package="")
-    sources.digests[f"script {script.name}"] = digest
-    return imports
 
 
 def _follow(names: Iterable[str], sources: Sources) -> None:

@@ -107,15 +107,12 @@ def _defining_statement(definition: Any, function: FunctionType) -> tuple[str, a
 def _used(tree: ast.AST, scope: Mapping[str, Any]) -> dict[str, Any]:
     """Find what a statement uses of its module by name, functions without their decorators."""
     nodes = [*ast.walk(tree)]
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    # A local variable of the name of a global one.
-    names -= {node.id for node in nodes if isinstance(node, ast.Name) and _is_stored(node)}
-    names -= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    used = [node for node in nodes if isinstance(node, ast.Name)]
+    # A local variable may have the name of a global one.
+    local = {node.id for node in used if isinstance(node.ctx, ast.Store)}
+    local |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    names = {node.id for node in used} - local
     return {name: inspect.unwrap(scope[name]) for name in sorted(names & scope.keys())}
-
-
-def _is_stored(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
 
 
 def _module_of(value: Any) -> str:

@@ -22,6 +22,7 @@ from dtsweep.sweep.values import (
     coerced,
     is_own_loop,
     python_value,
+    with_fields,
     workload_types,
     workload_value,
 )
@@ -190,12 +191,10 @@ def _combinations(sweep: Sweep) -> Iterator[dict[str, Scalar]]:
         for name, axis in sweep.axes.items()
         if name not in drawn and not callable(axis)
     }
+    draws: list[tuple[Scalar, ...]] = [()]
     if drawn:
-        draws = list(
-            zip(*(_draws(name, space, sweep) for name, space in drawn.items()), strict=True)
-        )
-    else:
-        draws = [()]
+        columns = [_draws(name, space, sweep) for name, space in drawn.items()]
+        draws = list(zip(*columns, strict=True))
     for values in itertools.product(*lists.values()):
         for draw in draws:
             yield dict(zip([*lists, *drawn], [*values, *draw], strict=True))
@@ -233,52 +232,33 @@ class _Asked(Point):
 
 
 def _candidate(sweep: Sweep, values: dict[str, Scalar]) -> Candidate:
-    functions = {
-        name: axis
-        for name, axis in sweep.axes.items()
-        if callable(axis) and not is_search_space(axis)
-    }
-    for name, function in functions.items():
-        values[name] = as_scalar(
-            name, _call(function, _point(sweep, values), name=name, values=values)
-        )
+    for name, axis in sweep.axes.items():
+        if callable(axis) and not is_search_space(axis):
+            value = _call(axis, _point(sweep, values), name=name, values=values)
+            values[name] = as_scalar(name, value)
     point = _point(sweep, values)
-    if isinstance(point, _Asked) and not _is_batch_driven(point, values):
-        return _divided(sweep, point, values)
-    if isinstance(point, _Asked):
-        per_pass = point.samples_per_pass
-        if point.asked % per_pass:
-            passes = f"{point.data_parallel} workers × {point.micro_batch} samples"
-            if per_pass != point.workers * point.micro_batch:
-                passes = f"{per_pass} samples per pass"
-            reason = f"global_batch {point.asked} is not a multiple of {passes}"
-            overrides = {"global_batch": point.asked, "accumulation": None}
-            return Candidate(
-                point=_point(sweep, _without_global(values)), reason=reason, overrides=overrides
-            )
-        point = _point(sweep, {**_without_global(values), "accumulation": point.asked // per_pass})
+    if not isinstance(point, _Asked):
+        return Candidate(point=point, reason=_reason(sweep, point, values))
+    others = {name: value for name, value in values.items() if name != "global_batch"}
+    divided, divisor, parts = _divisor(point, values)
+    if point.asked % divisor:
+        reason = f"global_batch {point.asked} is not a multiple of {parts}"
+        overrides: dict[str, Scalar] = {"global_batch": point.asked, divided: None}
+        return Candidate(point=_point(sweep, others), reason=reason, overrides=overrides)
+    point = _point(sweep, {**others, divided: point.asked // divisor})
     return Candidate(point=point, reason=_reason(sweep, point, values))
 
 
-def _is_batch_driven(point: Point, values: Mapping[str, Scalar]) -> bool:
-    """True if a `global_batch` is made of passes of a known `micro_batch`."""
-    return "micro_batch" in values or not is_own_loop(point.workload)
-
-
-def _divided(sweep: Sweep, point: _Asked, values: Mapping[str, Scalar]) -> Candidate:
-    """The point of a training loop of the user, whose passes are not known, by its global batch."""
-    others = _without_global(values)
-    if point.asked % point.data_parallel:
-        reason = f"global_batch {point.asked} is not a multiple of {point.workers} workers"
-        overrides: dict[str, Scalar] = {"global_batch": point.asked, "micro_batch": None}
-        return Candidate(point=_point(sweep, others), reason=reason, overrides=overrides)
-    per_worker = point.asked // point.data_parallel
-    divided = _point(sweep, {**others, "micro_batch": per_worker})
-    return Candidate(point=divided, reason=_reason(sweep, divided, values))
-
-
-def _without_global(values: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    return {name: value for name, value in values.items() if name != "global_batch"}
+def _divisor(point: Point, values: Mapping[str, Scalar]) -> tuple[str, int, str]:
+    """The field that a `global_batch` gives, and its divisor, as a number and in words."""
+    if is_own_loop(point.workload) and "micro_batch" not in values:
+        # The passes of the user's loop are not known.
+        return "micro_batch", point.data_parallel, f"{point.workers} workers"
+    per_pass = point.samples_per_pass
+    passes = f"{point.data_parallel} workers × {point.micro_batch} samples"
+    if per_pass != point.workers * point.micro_batch:
+        passes = f"{per_pass} samples per pass"
+    return "accumulation", per_pass, passes
 
 
 def _point(sweep: Sweep, values: Mapping[str, Scalar]) -> Point:
@@ -313,7 +293,7 @@ def _with_workload(point: Point, values: Mapping[str, Scalar]) -> Point:
     hints = workload_types(point.workload)
     changes = {name: workload_value(name, values[axis], hints[name]) for axis, name in axes.items()}
     try:
-        return point.with_workload(changes)
+        return replace(point, workload=with_fields(point.workload, changes))
     except Exception as error:  # the user's own __post_init__ may raise anything
         named = [axis for axis, name in axes.items() if name in str(error)]
         word = next(iter([*named, *axes]))
@@ -357,9 +337,8 @@ def by_world(points: Iterable[Point]) -> dict[World, list[Point]]:
     inside: dict[World, list[Point]] = {}
     for point in points:
         inside.setdefault(point.world, []).append(point)
-    return dict(
-        sorted(
-            inside.items(),
-            key=lambda item: (-item[0].workers, item[0].placement, item[0].environment),
-        )
-    )
+
+    def order(world: World) -> tuple[Any, ...]:
+        return -world.workers, world.placement, world.environment
+
+    return {world: inside[world] for world in sorted(inside, key=order)}

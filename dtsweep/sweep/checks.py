@@ -133,7 +133,9 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
     if is_own_loop(workload):
         _check_effect(name, workload)
     if str(name).startswith(ARGS) and is_own_loop(workload):
-        _check_argument(name)
+        if name == ARGS:
+            raise SweepError("axis 'args.' has no name; write args.NAME", word=name)
+        _check_storable(name, of=f"axis {quoted(name)}")
     else:
         _check_name(name, workload)
     if name.startswith("env."):
@@ -198,13 +200,6 @@ def _check_effect(name: str, workload: Any) -> None:
     )
 
 
-def _check_argument(name: str) -> None:
-    """Refuse an axis `args.NAME` without a name that the results can have."""
-    if name == ARGS:
-        raise SweepError("axis 'args.' has no name; write args.NAME", word=name)
-    _check_storable(name, of=f"axis {quoted(name)}")
-
-
 def _check_storable(name: str, *, of: str) -> None:
     """Refuse a name that no column of the results can have."""
     if not is_storable_name(name):
@@ -215,12 +210,10 @@ def _check_storable(name: str, *, of: str) -> None:
         )
 
 
-def _is_scalar_field(item: Any, workload: Any) -> bool:
-    return item.init and not isinstance(getattr(workload, item.name), (list, dict, tuple))
-
-
 def _check_name(name: Any, workload: Any) -> None:
-    workload_names = [item.name for item in fields(workload) if _is_scalar_field(item, workload)]
+    settable = [item.name for item in fields(workload) if item.init]
+    lists = (list, dict, tuple)
+    workload_names = [one for one in settable if not isinstance(getattr(workload, one), lists)]
     # A workload's field is found without its prefix too: to forget it is the likeliest slip.
     allowed = {field: f"workload.{field}" for field in workload_names}
     allowed |= {full: full for full in [*allowed.values(), *AXES, "global_batch"]}

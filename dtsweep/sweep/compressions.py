@@ -138,7 +138,8 @@ def reads_of(compression: str | None) -> Mapping[str, Any]:
     if compression is None:
         return {}
     info = COMPRESSIONS[compression]
-    return {**({"compression_coding": None} if info.can_be_coded else {}), **info.reads}
+    coding = {"compression_coding": None} if info.can_be_coded else {}
+    return {**coding, **info.reads}
 
 
 def compressions_reading(field: str) -> list[str]:

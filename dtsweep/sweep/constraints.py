@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dtsweep.sweep.compressions import COMPRESSIONS, EXCHANGES
-from dtsweep.sweep.modes import (
-    AS_WRITTEN,
-    OF_THE_USER,
-    OWN,
-    has_own_mode,
-    has_train_step,
-)
+from dtsweep.sweep.modes import AS_WRITTEN, OF_THE_USER, OWN, has_own_mode, has_train_step
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.point_axes import DEFAULTS
 from dtsweep.sweep.precision import PRECISIONS
@@ -37,8 +31,7 @@ class Harness:
     """Lowest CUDA compute capability of the ranks' GPUs; None before that is known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Constraint:
+class Constraint(NamedTuple):
     """A kind of point that can't be measured."""
 
     applies: Callable[[Point, Harness], bool]
@@ -92,197 +85,192 @@ def _unread_by_own_mode(point: Point) -> str | None:
 
 CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
-        applies=lambda point, _: point.sync == OWN and not has_own_mode(point.workload),
-        reason="{point.workload.__class__.__name__} has no prepare(model, job), which sync=own "
-        "needs",
+        lambda point, _: point.sync == OWN and not has_own_mode(point.workload),
+        "{point.workload.__class__.__name__} has no prepare(model, job), which sync=own needs",
     ),
     Constraint(
-        applies=lambda point, _: point.workers % point.grid.model > 0,
-        reason="model_parallel={point.grid.model} does not divide workers={point.workers}; use a "
+        lambda point, _: point.workers % point.grid.model > 0,
+        "model_parallel={point.grid.model} does not divide workers={point.workers}; use a "
         "multiple of it",
     ),
     Constraint(
-        applies=lambda point, _: _lacks_loss(point),
-        reason="{point.workload.__class__.__name__} has no loss(model, batch), which {point.sync} "
+        lambda point, _: _lacks_loss(point),
+        "{point.workload.__class__.__name__} has no loss(model, batch), which {point.sync} "
         "needs; sync=own calls its train_step",
     ),
     Constraint(
-        applies=lambda point, _: _unread_by_own_mode(point) is not None,
-        reason="train_step of {point.workload.__class__.__name__} does not read {unread}; if it "
+        lambda point, _: _unread_by_own_mode(point) is not None,
+        "train_step of {point.workload.__class__.__name__} does not read {unread}; if it "
         "does, name it in OwnMode(reads=…)",
     ),
     Constraint(
-        applies=lambda point, _: point.unread_field is not None,
-        reason="{point.unread_by} has no {point.unread_field}",
+        lambda point, _: point.unread_field is not None,
+        "{point.unread_by} has no {point.unread_field}",
     ),
     Constraint(
-        applies=lambda point, _: point.slow_rank is not None and point.workers < 2,
-        reason="slow_rank slows the last of several workers; set workers to at least 2",
+        lambda point, _: point.slow_rank is not None and point.workers < 2,
+        "slow_rank slows the last of several workers; set workers to at least 2",
     ),
     Constraint(
-        applies=lambda point, _: point.slow_rank is not None and _takes_own_passes(point),
-        reason="slow_rank slows passes that dtsweep runs, and those of sync={point.sync} are the "
+        lambda point, _: point.slow_rank is not None and _takes_own_passes(point),
+        "slow_rank slows passes that dtsweep runs, and those of sync={point.sync} are the "
         "user's own; leave it out",
     ),
     Constraint(
-        applies=lambda point, _: point.balance is not None and point.workers < 2,
-        reason="balance deals samples to several workers; set workers to at least 2",
+        lambda point, _: point.balance is not None and point.workers < 2,
+        "balance deals samples to several workers; set workers to at least 2",
     ),
     Constraint(
-        applies=lambda point, _: point.compression is not None and not point.mode.carries,
-        reason="{point.sync} has no place for compression: what it exchanges is not in dtsweep's "
-        "hands",
+        lambda point, _: point.compression is not None and not point.mode.carries,
+        "{point.sync} has no place for compression: what it exchanges is not in dtsweep's hands",
     ),
     Constraint(
-        applies=lambda point, _: (
+        lambda point, _: (
             point.compression is not None
             and COMPRESSIONS[point.compression].exchange not in (point.mode.carries or EXCHANGES)
         ),
-        reason="{point.sync} adds up what travels on its way, "
+        "{point.sync} adds up what travels on its way, "
         "which payloads of {point.compression} can't be",
     ),
     Constraint(
-        applies=lambda point, _: (
+        lambda point, _: (
             point.compression is not None
             and COMPRESSIONS[point.compression].needs_matrices
             and point.mode.exchanges_pieces
         ),
-        reason="{point.compression} needs whole matrices, {point.sync} exchanges pieces of them",
+        "{point.compression} needs whole matrices, {point.sync} exchanges pieces of them",
     ),
     Constraint(
-        applies=lambda point, _: (
+        lambda point, _: (
             point.local_momentum != DEFAULTS["local_momentum"]
             and point.optimizer == "sgd"
             and not point.has_own_optimizer
         ),
-        reason="optimizer=sgd has no state, so local_momentum={point.local_momentum} is keep; use "
+        "optimizer=sgd has no state, so local_momentum={point.local_momentum} is keep; use "
         "local_momentum=keep",
     ),
     Constraint(
-        applies=lambda point, _: point.topology == "exponential" and point.workers < 3,
-        reason="with workers={point.workers} the exponential graph is the ring; use topology=ring",
+        lambda point, _: point.topology == "exponential" and point.workers < 3,
+        "with workers={point.workers} the exponential graph is the ring; use topology=ring",
     ),
     Constraint(
-        applies=lambda point, _: not point.overlap and point.bucket_bytes is not None,
-        reason="with overlap=False all gradients travel together, in one bucket: "
+        lambda point, _: not point.overlap and point.bucket_bytes is not None,
+        "with overlap=False all gradients travel together, in one bucket: "
         "bucket_bytes is not read; leave it out",
     ),
     Constraint(
-        applies=lambda point, _: (
-            point.node_size is not None and point.workers % point.node_size > 0
-        ),
-        reason="node_size={point.node_size} does not divide workers={point.workers}; use a divisor",
+        lambda point, _: point.node_size is not None and point.workers % point.node_size > 0,
+        "node_size={point.node_size} does not divide workers={point.workers}; use a divisor",
     ),
     Constraint(
-        applies=lambda point, _: point.sync == "fsdp" and point.reshard == "never",
-        reason="fsdp that never reshards is fsdp_grad; use sync=fsdp_grad",
+        lambda point, _: point.sync == "fsdp" and point.reshard == "never",
+        "fsdp that never reshards is fsdp_grad; use sync=fsdp_grad",
     ),
     Constraint(
-        applies=lambda point, _: point.sync == "hsdp" and point.reshard == "node",
-        reason="hsdp has its shards inside nodes already; leave reshard=node out, or use sync=fsdp",
+        lambda point, _: point.sync == "hsdp" and point.reshard == "node",
+        "hsdp has its shards inside nodes already; leave reshard=node out, or use sync=fsdp",
     ),
     Constraint(
-        applies=lambda point, _: (
+        lambda point, _: (
             point.sync == "fsdp" and point.node_size is not None and point.reshard is None
         ),
-        reason="fsdp reads node_size with reshard=node alone; set that, or leave node_size out",
+        "fsdp reads node_size with reshard=node alone; set that, or leave node_size out",
     ),
     Constraint(
-        applies=lambda point, _: point.reshard == "node" and not _can_have_nodes(point),
-        reason="reshard=node needs several nodes of several workers; use workers and node_size "
+        lambda point, _: point.reshard == "node" and not _can_have_nodes(point),
+        "reshard=node needs several nodes of several workers; use workers and node_size "
         "for that, at least 4 workers",
     ),
     Constraint(
-        applies=lambda point, _: (
+        lambda point, _: (
             point.shard_precision is not None and point.precision != point.shard_precision
         ),
-        reason="shard_precision={point.shard_precision} also computes in that type; set "
+        "shard_precision={point.shard_precision} also computes in that type; set "
         "precision={point.shard_precision}",
     ),
     Constraint(
-        applies=lambda point, harness: point.offload and harness.has_gpus is False,
-        reason="offload needs GPUs: on a CPU everything is in main memory; use offload=False",
+        lambda point, harness: point.offload and harness.has_gpus is False,
+        "offload needs GPUs: on a CPU everything is in main memory; use offload=False",
     ),
     Constraint(
-        applies=lambda point, _: _needs_asynchrony(point) is not None,
-        reason="with staleness=0 all workers push and pull in each step; {asynchronous} needs "
+        lambda point, _: _needs_asynchrony(point) is not None,
+        "with staleness=0 all workers push and pull in each step; {asynchronous} needs "
         "staleness=None or a bound of at least 1",
     ),
     Constraint(
-        applies=lambda point, _: point.drop_slowest > 0 and point.staleness != 0,
-        reason="with staleness={point.staleness} each push is an update of its own; set "
+        lambda point, _: point.drop_slowest > 0 and point.staleness != 0,
+        "with staleness={point.staleness} each push is an update of its own; set "
         "staleness=0 for drop_slowest",
     ),
     Constraint(
-        applies=lambda point, _: point.drop_slowest >= point.workers,
-        reason="drop_slowest={point.drop_slowest} leaves no gradient of workers={point.workers}; "
+        lambda point, _: point.drop_slowest >= point.workers,
+        "drop_slowest={point.drop_slowest} leaves no gradient of workers={point.workers}; "
         "use fewer",
     ),
     Constraint(
-        applies=lambda point, _: point.replicas > 1 and point.drop_slowest > 0,
-        reason="with drop_slowest the first shard chooses gradients for all of them, and its "
+        lambda point, _: point.replicas > 1 and point.drop_slowest > 0,
+        "with drop_slowest the first shard chooses gradients for all of them, and its "
         "replicas don't have that choice; use replicas=1 or drop_slowest=0",
     ),
     Constraint(
-        applies=lambda point, harness: point.server_device == "gpu" and harness.has_gpus is False,
-        reason="server_device=gpu needs GPUs; use server_device=cpu",
+        lambda point, harness: point.server_device == "gpu" and harness.has_gpus is False,
+        "server_device=gpu needs GPUs; use server_device=cpu",
     ),
     Constraint(
-        applies=lambda point, _: point.mode.shards and _leaves_parameters_out(point.workload),
-        reason="{point.sync} needs passes that use every parameter; "
+        lambda point, _: point.mode.shards and _leaves_parameters_out(point.workload),
+        "{point.sync} needs passes that use every parameter; "
         "{point.workload.__class__.__name__} has find_unused_parameters in its ddp_options; use "
         "sync=ddp",
     ),
     Constraint(
-        applies=lambda point, _: (
-            point.optimizer != DEFAULTS["optimizer"] and point.has_own_optimizer
-        ),
-        reason="{point.workload.__class__.__name__} has an optimizer of its own, "
+        lambda point, _: point.optimizer != DEFAULTS["optimizer"] and point.has_own_optimizer,
+        "{point.workload.__class__.__name__} has an optimizer of its own, "
         "the point's is not read{how_to_read}",
     ),
     Constraint(
-        applies=lambda point, harness: (
-            PRECISIONS[point.precision].needs_gpu and harness.has_gpus is False
-        ),
-        reason="precision {point.precision} needs a GPU; use fp32",
+        lambda point, harness: PRECISIONS[point.precision].needs_gpu and harness.has_gpus is False,
+        "precision {point.precision} needs a GPU; use fp32",
     ),
     Constraint(
-        applies=lambda point, harness: (
+        lambda point, harness: (
             PRECISIONS[point.precision].needs_gpu
             and PRECISIONS[point.precision].is_beyond(harness.compute_capability)
         ),
-        reason="precision {point.precision} needs GPUs of compute capability "
+        "precision {point.precision} needs GPUs of compute capability "
         "{precision.compute_capability[0]}.{precision.compute_capability[1]} or higher, here: "
         "{harness.compute_capability[0]}.{harness.compute_capability[1]}; use fp32",
     ),
     Constraint(
-        applies=lambda point, harness: point.mode.needs_ray and harness.name != "ray",
-        reason="{point.sync} needs Ray",
+        lambda point, harness: point.mode.needs_ray and harness.name != "ray",
+        "{point.sync} needs Ray",
     ),
     Constraint(
-        applies=lambda point, harness: point.mode.shares_memory and harness.has_gpus is True,
-        reason="{point.sync} shares parameters in main memory; use CPUs alone: "
+        lambda point, harness: point.mode.shares_memory and harness.has_gpus is True,
+        "{point.sync} shares parameters in main memory; use CPUs alone: "
         "Resources(gpus_per_worker=0)",
     ),
     Constraint(
-        applies=lambda point, harness: (
+        lambda point, harness: (
             point.mode.shares_memory
             and point.workers > 1
             and harness.name == "ray"
             and point.placement != "strict_pack"
         ),
-        reason="{point.sync} needs placement=strict_pack: its workers share the memory of a node",
+        "{point.sync} needs placement=strict_pack: its workers share the memory of a node",
     ),
     Constraint(
-        applies=lambda point, harness: point.workers > 1 and harness.name == "in_process",
-        reason="in this process there is one worker, not {point.workers}",
+        lambda point, harness: point.workers > 1 and harness.name == "in_process",
+        "in this process there is one worker, not {point.workers}",
     ),
     Constraint(
-        applies=lambda point, harness: bool(point.environment) and harness.name == "in_process",
-        reason="an env. axis needs worker processes of their own",
+        lambda point, harness: bool(point.environment) and harness.name == "in_process",
+        "an env. axis needs worker processes of their own",
     ),
 )
 """In the order in which they are asked; the first that applies is the reason."""
+
+
+HOW_TO_READ = '; if prepare reads it, declare OwnMode(reads=("optimizer",))'
 
 
 def impossible(point: Point, harness: Harness = Harness()) -> str | None:  # frozen
@@ -305,9 +293,5 @@ def impossible(point: Point, harness: Harness = Harness()) -> str | None:  # fro
         harness=harness,
         unread=_unread_by_own_mode(point),
         asynchronous=_needs_asynchrony(point),
-        how_to_read=(
-            '; if prepare reads it, declare OwnMode(reads=("optimizer",))'
-            if point.sync == OWN
-            else ""
-        ),
+        how_to_read=HOW_TO_READ if point.sync == OWN else "",
     )

@@ -41,18 +41,18 @@ def read_sweep(
             f"{path} is not a sweep file; to measure a training script as it is: "
             f"dtsweep script {path} --axis workers=1,2"
         )
+    is_read = False
     try:
         sweep = _sweep_of(_execute(path, source), path)
-    except SweepError as error:
-        raise _located(error, path, source) from error
-    try:
+        is_read = True
         sweep = narrow(sweep, settings or {})
         return sweep, candidates(sweep)
     except SweepError as error:
         # A wrong --set is no mistake of the file: naming a line of it would mislead.
-        if settings is not None and error.word in settings:
+        if is_read and settings is not None and error.word in settings:
             raise SweepError(f"--set: {error}") from error
-        raise _located(error, path, source) from error
+        line = _line_of(error, str(path.resolve()), source)
+        raise SweepError(f"{error} ({path}:{line})" if line else f"{error} ({path})") from error
 
 
 def _trains(source: bytes) -> bool:
@@ -198,11 +198,6 @@ def _sweep_of(module: ModuleType, path: Path) -> Sweep:
     else:
         hint = example
     raise SweepError(f"the file defines no 'sweep'; {hint}", word=misnamed)
-
-
-def _located(error: SweepError, path: Path, source: bytes) -> SweepError:
-    line = _line_of(error, str(path.resolve()), source)
-    return SweepError(f"{error} ({path}:{line})" if line else f"{error} ({path})")
 
 
 def _line_of(error: SweepError, file: str, source: bytes) -> int | None:

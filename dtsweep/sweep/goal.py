@@ -181,27 +181,3 @@ def _check(goal: Goal) -> None:
                 f"allow has no semantics {quoted(semantics)}; {did_you_mean(semantics, SEMANTICS)}",
                 word="allow",
             )
-
-
-def question_of(
-    goal: Goal | str | None,
-    *,
-    indifference: float,
-    confidence: float,
-    max_launches: int | None,
-) -> Question:
-    """Make the question of a sweep; launches are limited by what it asks for.
-
-    >>> question_of("throughput", indifference=0.03, confidence=0.95, max_launches=None)
-    ... # doctest: +ELLIPSIS
-    Question(goal=Goal(maximize='samples_per_s', ...), ..., max_launches=8)
-    """
-    found = goal_of(goal)
-    if max_launches is None:
-        max_launches = FRONTIER_LAUNCHES if found is None else LAUNCHES
-    return Question(
-        goal=found,
-        indifference=indifference,
-        confidence=confidence,
-        max_launches=max_launches,
-    )

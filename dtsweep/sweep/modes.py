@@ -11,11 +11,7 @@ from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from dtsweep.errors import (
-    SweepError,
-    nearest,
-    quoted,
-)
+from dtsweep.errors import SweepError, nearest, quoted
 from dtsweep.secret import without_credentials
 from dtsweep.sweep.compressions import EXCHANGES
 from dtsweep.sweep.mode_info import EXCHANGE_PARTS, Fields, Grid, ModeInfo, OwnMode
@@ -56,11 +52,6 @@ def _server_semantics(fields: Fields) -> str:
     if fields.get("drop_slowest"):
         return "lossy"
     return "exact"
-
-
-def _is_asynchronous_server(fields: Fields) -> bool:
-    """True with backup workers too: one whose gradient was dropped goes on by itself."""
-    return _server_semantics(fields) != "exact"
 
 
 def _drawn_workers(fields: Fields) -> int:
@@ -234,7 +225,8 @@ MODES: Mapping[str, ModeInfo] = {
             "drop_slowest": 0,
             "server_device": "cpu",
         },
-        is_asynchronous=_is_asynchronous_server,
+        # With backup workers, too: one whose gradient was dropped goes on by itself.
+        is_asynchronous=lambda fields: _server_semantics(fields) != "exact",
         steps_per_update=_steps_per_server_update,
         changes_one_worker=lambda fields: fields["push_period"] > 1 or fields["pull_period"] > 1,
         needs_ray=True,
@@ -363,6 +355,8 @@ _OF_THE_USER: Mapping[str, ModeInfo] = {
 OF_THE_USER = tuple(_OF_THE_USER)
 """Their names."""
 
+_ALL = {**MODES, **_OF_THE_USER}
+
 
 def mode_of(name: str) -> ModeInfo:
     """Declaration of one of `MODES`, or of `AS_WRITTEN` or `OWN`.
@@ -373,9 +367,7 @@ def mode_of(name: str) -> ModeInfo:
     >>> mode_of("ddp").agree, mode_of("as_written").agree
     ('gradients', 'nothing')
     """
-    if name in _OF_THE_USER:
-        return _OF_THE_USER[name]
-    return MODES[name]
+    return _ALL[name]
 
 
 def mode_in_results(name: str) -> ModeInfo:
@@ -384,9 +376,7 @@ def mode_in_results(name: str) -> ModeInfo:
     >>> mode_in_results("unknown") is UNDECLARED
     True
     """
-    if name in MODES or name in _OF_THE_USER:
-        return mode_of(name)
-    return UNDECLARED
+    return _ALL.get(name, UNDECLARED)
 
 
 def update_kind(semantics: str, sync: object) -> str:
@@ -413,8 +403,6 @@ def mode_for(name: str, workload: Any) -> ModeInfo:
     Raises:
         SweepError: the workload declares nothing.
     """
-    if name in MODES:
-        return MODES[name]
     info = mode_of(name)
     if name != OWN or (own_mode := declaration_of(workload)) is None:
         return info

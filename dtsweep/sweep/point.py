@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS, reads_of
 from dtsweep.sweep.mode_info import SEMANTICS, Grid, ModeInfo, OwnMode
 from dtsweep.sweep.modes import OWN, declaration_of, mode_for, period_of, update_kind
 from dtsweep.sweep.point_axes import AXES, CHOSEN_FIELDS, DEFAULTS, FIELD_TYPES, Axes, check_value
-from dtsweep.sweep.values import Scalar, coerced, read_fields, with_fields
+from dtsweep.sweep.values import Scalar, coerced, read_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,12 +272,6 @@ class Point(Axes):
         """Axes of the point by name, without the workload and the environment."""
         values = vars(self)
         return {name: values[name] for name in AXES}
-
-    def with_workload(self, values: Mapping[str, Scalar]) -> Point:
-        """Copy of the point with these fields of its workload replaced."""
-        if not values:
-            return self
-        return replace(self, workload=with_fields(self.workload, values))
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)

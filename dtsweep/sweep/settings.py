@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from dtsweep.errors import SweepError, quoted
 from dtsweep.secret import is_secret
 from dtsweep.sweep.checks import axis_values, check_axis, check_workload, is_search_space
-from dtsweep.sweep.goal import Goal, Question, question_of
+from dtsweep.sweep.goal import FRONTIER_LAUNCHES, LAUNCHES, Goal, Question, goal_of
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.search import Search
@@ -111,13 +111,9 @@ class Measure:
 
     def __post_init__(self) -> None:
         """Refuse numbers that can't be meant."""
-        _fit(
-            self,
-            {"repeats": 1, "warmup_steps": 0, "min_steps": 1, "min_seconds": 0, "max_steps": 1},
-        )
-        _fit(self, {"max_seconds": 0, "max_warmup_seconds": 0})
-        _fit(self, {"half_width": 0, "prune": 0, "canary": 0, "energy": 0, "check": 0, "gc": 0})
-        _fit(self, {"nested": 0, "fresh": 0})
+        _fit(self, repeats=1, warmup_steps=0, min_steps=1, min_seconds=0, max_steps=1)
+        _fit(self, max_seconds=0, max_warmup_seconds=0, half_width=0, prune=0, canary=0)
+        _fit(self, energy=0, check=0, gc=0, nested=0, fresh=0)
         _refuse_contradiction(self, "min_steps", "max_steps")
         _refuse_contradiction(self, "min_seconds", "max_seconds")
         if self.exchange not in get_args(_EXCHANGE):
@@ -198,7 +194,7 @@ class Resources:
                 f"gpus_per_worker={gpus} is a fraction, which NCCL refuses; use a whole number",
                 word="gpus_per_worker",
             )
-        _fit(self, {"gpus_per_worker": 0, "cpus_per_worker": 1, "concurrent": 1, "share_nodes": 0})
+        _fit(self, gpus_per_worker=0, cpus_per_worker=1, concurrent=1, share_nodes=0)
         if gpus is not None and gpus > 1:
             raise SweepError(
                 f"gpus_per_worker={gpus}, but a worker trains on one GPU, the rest idle; use "
@@ -318,10 +314,7 @@ class Sweep:
         for name, kind in {"measure": Measure, "resources": Resources}.items():
             if not isinstance(value := getattr(self, name), kind):
                 raise SweepError(f"{name}={quoted(value)} must be {kind.__name__}(…)", word=name)
-        _fit(
-            self,
-            {"samples": 1, "seed": 0, "indifference": 0, "confidence": 0, "max_launches": 0},
-        )
+        _fit(self, samples=1, seed=0, indifference=0, confidence=0, max_launches=0)
         self._check_samples()
         self._check_question()
 
@@ -375,11 +368,15 @@ class Sweep:
             self.search.check(question.goal)
 
     def _asked(self) -> Question:
-        return question_of(
-            self.goal,
+        goal = goal_of(self.goal)
+        launches = self.max_launches
+        if launches is None:
+            launches = FRONTIER_LAUNCHES if goal is None else LAUNCHES
+        return Question(
+            goal=goal,
             indifference=self.indifference,
             confidence=self.confidence,
-            max_launches=self.max_launches,
+            max_launches=launches,
         )
 
     @property
@@ -406,7 +403,7 @@ def of_one_launch(sweep: Sweep) -> Sweep:
     return replace(sweep, goal=None, max_launches=None, search=None, measure=measure)
 
 
-def _fit(settings: Any, least: Mapping[str, float]) -> None:
+def _fit(settings: Any, **least: float) -> None:
     """Give these settings the types of their fields, and refuse what is below its least value."""
     hints = get_type_hints(type(settings))
     for name, smallest in least.items():

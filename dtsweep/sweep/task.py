@@ -89,11 +89,12 @@ def task_of(
     Canaries have the sweep's settings in any case; None as `measure` are these, too.
     """
     measure = measure or sweep.measure
-    if role != "trial":
-        measure = _closer(sweep.measure)
     as_canary = {}
     if role != "trial":
         as_canary = {"role": role}
+        measure = sweep.measure
+        if measure.half_width is not None:
+            measure = replace(measure, half_width=min(measure.half_width, CANARY_HALF_WIDTH))
     trial_id = trial_name(sweep, point, repeat=repeat, **as_canary)
     fresh = ""
     if sweep.measure.fresh:
@@ -112,13 +113,6 @@ def task_of(
         role=role,
         peak_flops_per_s=sweep.resources.peak(point.precision),
     )
-
-
-def _closer(measure: Measure) -> Measure:
-    """The settings of a canary: all limits are those of trials."""
-    if measure.half_width is None:
-        return measure
-    return replace(measure, half_width=min(measure.half_width, CANARY_HALF_WIDTH))
 
 
 def trial_name(sweep: Sweep, point: Point, *, repeat: int, **overrides: Any) -> str:

@@ -14,10 +14,6 @@ NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 def check_variable_name(name: object, *, where: str) -> None:
     """Refuse what can't name a variable.
 
-    Args:
-        name: as it was given.
-        where: the setting that has it.
-
     Raises:
         SweepError: it can't. A value that was written into the name is not repeated.
     """

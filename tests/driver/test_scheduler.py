@@ -23,10 +23,9 @@ from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.running import Running, overdue, without_head
-from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.signals import STOPPING, Interrupted, signals_noted
 from dtsweep.driver.slots import SlotActor
-from dtsweep.driver.tuner import EachStep, stopped_on_error
+from dtsweep.driver.tuner import EachStep, Scheduler, stopped_on_error
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.plan.allotment import NodePool
 from dtsweep.plan.plan import make_plan

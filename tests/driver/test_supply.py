@@ -23,15 +23,15 @@ from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Layout, Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.running import Running
-from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.supply import Supply
 from dtsweep.driver.tally import RunTally
+from dtsweep.driver.tuner import Scheduler
 from dtsweep.metrics.rows import task_row
 from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import PLANNED_BY, Plan
-from dtsweep.plan.policy import Round, Rows
+from dtsweep.plan.policy import Round
 from dtsweep.plan.prices import Prices
-from dtsweep.plan.trial import Trial
+from dtsweep.plan.trial import Rows, Trial
 from dtsweep.results.statuses import FINAL
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import candidates
