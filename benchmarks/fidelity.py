@@ -61,7 +61,7 @@ from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
-from dtsweep.worker.loop import Loop
+from dtsweep.worker.loop import ModeLoop
 from dtsweep.worker.rank import RankContext, become_rank, take_device
 from dtsweep.worker.timing import make_window
 
@@ -218,7 +218,7 @@ def steps_in_turns(sweep: Sweep, context: RankContext, rounds: int) -> NDArray[n
         point.workload.build().to(context.device).train(),
         functools.partial(make_optimizer, point=point),
     )
-    loop = Loop(job, mode)
+    loop = ModeLoop(job, mode)
     loop.run("warmup", range(WARMUP))
     (period_s,) = max_over_ranks(context.device, float(loop.segments[-1].times["step_s"].mean()))
     clock, edge = (

@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.log_entry import heading, table
-from dtsweep.predict.setups import Measured, Prediction, Setups
+from dtsweep.predict.setups import MeasuredSetups, Prediction, Setups
 from dtsweep.predict.step_time import StepTimeModel, fit_step_time
 from tests.setups import setups_of
 
@@ -96,7 +96,7 @@ def setups_from(rows: pd.DataFrame) -> Setups:
 
 def fitted(train: pd.DataFrame) -> StepTimeModel:
     """Fit the model; the windows' errors are not published, and each row is a launch."""
-    measured = Measured(
+    measured = MeasuredSetups(
         step_s=train["step_s"].to_numpy(),
         error=np.zeros(len(train)),
         pass_s=train["pass_s"].to_numpy(),

@@ -34,9 +34,9 @@ from benchmarks.search_jobs import JOBS, START_S, STEPS, Problem, read_problem
 from dtsweep.plan.search_policy import LEAST_GAIN, MOST_IN_BATCH
 from dtsweep.plan.search_worth import COULD_CHANCE, FrontierWorth, certificate_of
 from dtsweep.predict.candidate_costs import Estimates, latency_and_rate
-from dtsweep.predict.choice import Charges, Pool, Progress, next_points, power_of
+from dtsweep.predict.choice import Charges, Pool, SearchProgress, cost_power, next_points
 from dtsweep.predict.first_points import first_points
-from dtsweep.predict.setups import Measured
+from dtsweep.predict.setups import MeasuredSetups
 from dtsweep.predict.step_time import fit_step_time
 from dtsweep.results.certificate import Certificate
 from dtsweep.sweep.goal import Question
@@ -134,7 +134,7 @@ def own_search(
         trace.add(row)
     while len(trace.rows) < most:
         model = fit_step_time(problem.setups.take(trace.rows), measured_of(trace))
-        progress = Progress(
+        progress = SearchProgress(
             measured=np.array(trace.rows),
             log_step_s=np.log(problem.step_s[trace.rows]),
             chance=np.ones(len(problem.step_s)),
@@ -147,19 +147,19 @@ def own_search(
                 ends.setdefault(limit, end_of(trace, worth, estimates))
         if len(ends) == len(LIMITS) and trace.volumes[-1] >= LEVELS[-1]:
             break
-        rows = next_points(pool, model, progress=progress, power=power_of(gain), most=batch)
+        rows = next_points(pool, model, progress=progress, power=cost_power(gain), most=batch)
         for row in rows.tolist():
             trace.add(row)
     return trace, ends
 
 
-def measured_of(trace: Trace) -> Measured:
+def measured_of(trace: Trace) -> MeasuredSetups:
     """Measurements of a run so far; trials of one session are of one launch."""
     problem, rows = trace.problem, trace.rows
     is_other = np.diff(problem.world[rows]) != 0
     if not trace.sessions:
         is_other[:] = True
-    return Measured(
+    return MeasuredSetups(
         step_s=problem.step_s[rows],
         error=np.zeros(len(rows)),
         pass_s=problem.pass_s[rows],

@@ -34,7 +34,7 @@ def run_rank(mode: str, rank: int, workers: int, store: str) -> float:
     from dtsweep.sweep.point import Point
     from dtsweep.sync.mode import Job, load_mode
     from dtsweep.sync.passes import loss_in_precision, make_optimizer
-    from dtsweep.worker.loop import Loop
+    from dtsweep.worker.loop import ModeLoop
 
     @dataclass(frozen=True)
     class Small:
@@ -59,7 +59,7 @@ def run_rank(mode: str, rank: int, workers: int, store: str) -> float:
     job = Job(point=point, rank=rank, device=device, loss=loss_in_precision(point, device))
     trained = load_mode(mode)(job)
     trained.prepare(Small().build(), functools.partial(make_optimizer, point=point))
-    loop = Loop(job, trained)
+    loop = ModeLoop(job, trained)
     loop.run("warmup", range(WARMUP))
     gc.collect()
     gc.disable()

@@ -20,19 +20,19 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     import pandas as pd
 
-SECRET = "[secret]"  # noqa: S105  # it stands in the place of one
+_SECRET = "[secret]"  # noqa: S105  # it stands in the place of one
 
 HIDDEN = re.compile(r"hidden:[0-9a-f]{4}")
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
-MARK = re.compile(
+_MARK = re.compile(
     "KEY|TOKEN(?!I[ZS])|SECRET|PASS(?!ING|IVE|ENGER|AGE)|PWD|CRED(?!IT)|COOKIE|JWT"
     "|AUTH(?!OR)|AUTHORI[SZ]|CONNECTION.*STRING|STRING.*CONNECTION"
 )
 """Parts of a name in capitals that mark its value as a secret, anywhere in the name."""
 
-NOT_SECRET = re.compile(
+_NOT_SECRET = re.compile(
     r"(OLD)?PWD|RAY_AUTH_MODE|(NCCL|UCX)_IB_PKEY"
     r"|(?i:(PAD|BOS|EOS|UNK|MASK|SEP|CLS|NEXT|PREV|FIRST|LAST|START|STOP|END|IMAGE|SPECIAL)_TOKEN(_ID)?"
     r"|TOKEN_COUNT|(MAX|MIN|NUM|MAX_NEW)_TOKENS|MAX_KEYS|KEY_LENGTH|PASSES|PASS_COUNT"
@@ -40,14 +40,14 @@ NOT_SECRET = re.compile(
 )
 """Whole names that are not secrets though they have such a part; fields may be in small letters."""
 
-SPOKEN = re.compile(
+_SPOKEN = re.compile(
     r"(?i:(?:.*[-_.])?token|.*(?:password|passwd|passphrase|secret)|\w*(?:auth|access|api)token"
     r"|(?:.*[-_.])?(?:api|access|secret|private|auth|ssh|account|signing|encryption|subscription"
     r"|shared|storage|wandb)[-_]?key)|[A-Z][A-Z0-9_]*_KEY"
 )
 """Names that mark a secret before a colon, which follows other words in any sentence."""
 
-BY_FORM: Mapping[str, str] = {
+_BY_FORM: Mapping[str, str] = {
     # User and password of a URL, which may hold slashes and `@`; a port is not a password.
     r"(?<=//)[^\s/:\[\"]{0,256}:(?!\d{1,5}[/?#])(?:(?!://)[^\s@\"]){0,256}@(?:[^\s/@\"]*@)*": "",
     # Tokens and options of a URL; `ssh://git@host` has a name there, `abfs://` a container.
@@ -58,10 +58,10 @@ BY_FORM: Mapping[str, str] = {
     r"|\bhf_[A-Za-z0-9]{16,}|\bgh[opusr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}"
     r"|\bglpat-[\w-]{16,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}|\bsk-[\w-]{16,}"
     r"|\bxox[abeprs]-[\w-]{10,}|\bAIza[\w-]{30,}|\bya29\.[\w-]{16,}|\bnpm_\w{16,}"
-    r"|\bpypi-[\w-]{16,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|\bwandb_v\d_\w{16,}": SECRET,
-    r"(?i)\b((?:Bearer|Basic)\s+)[\w.~+/=-]{12,}": rf"\1{SECRET}",
+    r"|\bpypi-[\w-]{16,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|\bwandb_v\d_\w{16,}": _SECRET,
+    r"(?i)\b((?:Bearer|Basic)\s+)[\w.~+/=-]{12,}": rf"\1{_SECRET}",
     # A key of W&B: only the word before it distinguishes it from a commit.
-    r"(?i)(\bkey\b[\s:=\"']{1,9})[0-9a-f]{40}\b": rf"\1{SECRET}",
+    r"(?i)(\bkey\b[\s:=\"']{1,9})[0-9a-f]{40}\b": rf"\1{_SECRET}",
 }
 """Patterns of secrets that are known by their form, each with the text in its place."""
 
@@ -92,7 +92,7 @@ _SHOWN = re.compile(
 )
 """Values that are not secrets, or not any more."""
 
-ORDINARY = frozenset(
+_ORDINARY = frozenset(
     {"disabled", "required", "optional", "password", "localhost", "anonymous", "undefined"}
     | {"kubernetes", "keyboard", "training", "standard", "external", "internal", "unlimited"}
 )
@@ -119,7 +119,7 @@ def is_secret(name: str, value: str = "") -> bool:
     """
     capitals = name.upper()
     as_variable = name.lstrip("-").replace("-", "_")
-    if MARK.search(capitals) and not NOT_SECRET.fullmatch(as_variable):
+    if _MARK.search(capitals) and not _NOT_SECRET.fullmatch(as_variable):
         return True
     # The address of a proxy goes without a scheme too.
     is_bare = "PROXY" in capitals and "//" not in value
@@ -137,7 +137,7 @@ def without_credentials(text: str) -> str:
     >>> without_credentials("s3://AKIA:a/b+c@bucket/runs?region=us-1&token=t0")
     's3://bucket/runs?region=us-1&'
     """
-    for pattern, shown in BY_FORM.items():
+    for pattern, shown in _BY_FORM.items():
         text = re.sub(pattern, shown, text)
     return text
 
@@ -168,7 +168,7 @@ def without_values(text: str, variables: Mapping[str, str]) -> str:
 
 def is_looked_for(name: str, value: str) -> bool:
     """True for a secret variable whose value is no part of many texts: not short, nor a path."""
-    if len(value) < 8 or value.lower() in ORDINARY or not is_secret(name, value):
+    if len(value) < 8 or value.lower() in _ORDINARY or not is_secret(name, value):
         return False
     return not os.path.exists(os.path.expanduser(value))  # noqa: PTH110, PTH111
 
@@ -220,7 +220,7 @@ def _without_named(text: str) -> str:
     for name in _NAMED.finditer(text):
         is_marked = is_secret(name["name"])
         if name["sign"] == ":" and not name["quote"]:
-            is_marked = is_marked and SPOKEN.fullmatch(name["name"]) is not None
+            is_marked = is_marked and _SPOKEN.fullmatch(name["name"]) is not None
         # The value of an earlier name may hold this one.
         if name.start() < after or not is_marked:
             continue
@@ -229,7 +229,7 @@ def _without_named(text: str) -> str:
             continue
         after = value.end()
         if not _SHOWN.match(value["bare"] or value["quoted"] or ""):
-            pieces += [text[place : value.start()], value["before"] or "", SECRET]
+            pieces += [text[place : value.start()], value["before"] or "", _SECRET]
             place = after
     return "".join([*pieces, text[place:]])
 
@@ -237,7 +237,7 @@ def _without_named(text: str) -> str:
 def _option(match: re.Match[str]) -> str:
     if not is_secret(match["name"]) or _SHOWN.match(match["value"]):
         return match[0]
-    return f"{match['name']}{match['space']}{SECRET}"
+    return f"{match['name']}{match['space']}{_SECRET}"
 
 
 @cache

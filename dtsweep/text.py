@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-TEXT_COLUMNS = (
+_TEXT_COLUMNS = (
     "of",
     "recommended",
     "answer",
@@ -64,7 +64,7 @@ def print_table(columns: Mapping[str, Sequence[str]], *, console: Console, style
     gap = _gap(console)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap))
     for header in columns:
-        is_text = header in TEXT_COLUMNS
+        is_text = header in _TEXT_COLUMNS
         table.add_column(
             plain(header),
             justify="left" if is_text else "right",
@@ -122,7 +122,7 @@ def _fits(columns: Mapping[str, Sequence[str]], *, console: Console) -> bool:
 def _width(header: str, column: Sequence[str]) -> int:
     """Least width of a column; words may wrap, numbers don't."""
     texts = (header, *column)
-    if header in TEXT_COLUMNS:
+    if header in _TEXT_COLUMNS:
         return max(len(word) for text in texts for word in text.split())
     return max(len(line) for text in texts for line in text.splitlines())
 
@@ -181,7 +181,7 @@ def format_rates(
     ]
 
 
-def format_interval(value: float, half: float, *, decimals: int = 9) -> str:
+def _format_interval(value: float, half: float, *, decimals: int = 9) -> str:
     """Write a value with half of its interval, both to the digits that the interval leaves certain.
 
     Args:
@@ -189,11 +189,11 @@ def format_interval(value: float, half: float, *, decimals: int = 9) -> str:
         half: unknown is left out.
         decimals: behind the point, at most.
 
-    >>> format_interval(48.2134, 0.3391), format_interval(48.2134, 3.391)
+    >>> _format_interval(48.2134, 0.3391), format_interval(48.2134, 3.391)
     ('48.21 ± 0.34', '48.2 ± 3.4')
-    >>> format_interval(48.2134, math.nan)
+    >>> _format_interval(48.2134, math.nan)
     '48.21'
-    >>> format_interval(5.63, 35.4), format_interval(5.63, 0.044, decimals=1)
+    >>> _format_interval(5.63, 35.4), format_interval(5.63, 0.044, decimals=1)
     ('6 ± 35', '5.6 ± 0.0')
     """
     if math.isnan(value) or math.isnan(half):
@@ -234,7 +234,7 @@ def format_share(share: float, low: float, high: float, *, decimals: int = 0) ->
         return f"{low:.{decimals}f}–{high:.{decimals}f}"
     if half < 0.5 * 10**-decimals:
         return f"{value:.{decimals}f}"
-    return format_interval(value, half, decimals=decimals)
+    return _format_interval(value, half, decimals=decimals)
 
 
 def format_ends(value: float, low: float, high: float) -> str:
@@ -246,7 +246,7 @@ def format_ends(value: float, low: float, high: float) -> str:
     '48.21'
     """
     if not is_lopsided(value, low, high):
-        return format_interval(value, (high - low) / 2)
+        return _format_interval(value, (high - low) / 2)
     certain = _decimals(min(value - low, high - value), 2)
     return f"{value:,.{certain}f} ({low:,.{certain}f}–{high:,.{certain}f})"
 

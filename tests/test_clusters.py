@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dtsweep.cli.measure import run
+from dtsweep.cli.measure import run_command
 from dtsweep.plan.cost import nodes_json
 from dtsweep.sweep.file import read_sweep
 from tests.pages import ROOT
@@ -206,7 +206,7 @@ def test_dtsweep_run_takes_the_options_of_the_file(name: str, tmp_path: Path) ->
     (line,) = re.findall(r"cd /home/ray/project && (?:exec )?([^'\n]*)", text_of(name))
     words = shlex.split(line)
     assert words[:4] == ["python", "-m", "dtsweep", "run"]
-    with run.make_context("run", words[4:]) as context:
+    with run_command.make_context("run", words[4:]) as context:
         assert context.params["results"].startswith(("s3://", "gs://"))
         assert (context.params["address"], context.params["node_timeout_s"]) == ("auto", 1800)
 

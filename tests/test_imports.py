@@ -188,6 +188,57 @@ def test_a_module_imports_only_what_stands_above_it() -> None:
     assert upwards == []
 
 
+def names_taken_from(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Modules of the package, each with a name that code takes from it."""
+    modules = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("dtsweep"):
+            continue
+        room = str(node.module).removeprefix("dtsweep").removeprefix(".")
+        for name in node.names:
+            inner = f"{room}.{name.name}".removeprefix(".")
+            if inner in MODULES:
+                modules[name.asname or name.name] = inner
+            yield room, name.name
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in modules:
+                yield modules[name], attribute
+            case ast.Constant(value=str(text)):
+                # Such as the implementation of a mode, "dtsweep.sync.ring:Ring".
+                for module, name in re.findall(r"dtsweep\.([\w.]+)[:.](\w+)", text):
+                    yield module, name
+
+
+def test_a_name_that_one_file_uses_begins_with_an_underscore() -> None:
+    folders = ("dtsweep", "tests", "benchmarks", "docs", "sweeps")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    taken = {
+        (module, name, file)
+        for file in files
+        for module, name in names_taken_from(ast.parse(file.read_text("utf-8")))
+    }
+    elsewhere = {(module, name) for module, name, file in taken if MODULES.get(module) != file}
+    alone = []
+    for module, file in MODULES.items():
+        for node in ast.parse(file.read_text("utf-8")).body:
+            names = [
+                getattr(node, "name", ""),
+                *(target.id for target in getattr(node, "targets", []) if is_name(target)),
+                getattr(getattr(node, "target", None), "id", ""),
+            ]
+            alone += [
+                f"{file.relative_to(ROOT)}:{node.lineno} {name}"
+                for name in names
+                if name and not name.startswith("_") and (module, name) not in elsewhere
+            ]
+    assert alone == []
+
+
+def is_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name)
+
+
 @pytest.mark.parametrize("library", OWNERS)
 def test_a_heavy_library_is_imported_by_its_owners_alone(library: str) -> None:
     users = {module for module, found in IMPORTS.items() if any(is_of(library, i) for i in found)}

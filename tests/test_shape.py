@@ -17,6 +17,13 @@ MOST_CORE_LINES = 70_000
 MOST_TEST_LINES = 51_000
 """Of `tests/`: a new claim takes the place of a weaker one."""
 
+MOST_FILES_OF_ROOM, MOST_LINES_OF_ROOM = 40, 5_000
+
+MOST_LINES_OF_CLASS = 300
+"""Of the classes that the others are built around."""
+
+BUSY_CLASSES = {"Attempts", "Point", "Queue", "Results", "Session", "Slot"}
+
 MOST_LINES = 65
 """Of a function, its docstring included and its decorators not."""
 
@@ -35,6 +42,9 @@ NO_TOKENS = {
 }
 
 FILES = sorted((ROOT / "dtsweep").rglob("*.py"))
+
+TOP_LEVEL = [(node, file) for file in FILES for node in ast.parse(file.read_text("utf-8")).body]
+"""Statements of all modules."""
 
 
 class Shape(NamedTuple):
@@ -125,6 +135,35 @@ def test_neither_the_core_nor_its_tests_grow(shapes: list[Shape]) -> None:
     assert sum(shape.lines for shape in shapes) <= MOST_CORE_LINES
     tests = (path.read_text().count("\n") for path in (ROOT / "tests").rglob("*.py"))
     assert sum(tests) <= MOST_TEST_LINES
+
+
+def test_no_room_is_too_full() -> None:
+    full = {}
+    for room in (path for path in (ROOT / "dtsweep").iterdir() if path.is_dir()):
+        files = sorted(room.glob("*.py"))
+        lines = sum(file.read_text().count("\n") for file in files)
+        if len(files) > MOST_FILES_OF_ROOM or lines > MOST_LINES_OF_ROOM:
+            full[room.name] = (len(files), lines)
+    assert full == {}
+
+
+def test_a_class_or_public_function_has_a_name_of_its_own() -> None:
+    places: dict[str, list[str]] = {}
+    for node, file in TOP_LEVEL:
+        is_named = isinstance(node, ast.ClassDef | ast.FunctionDef)
+        if is_named and not node.name.startswith("_"):
+            places.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
+def test_the_busy_classes_are_short() -> None:
+    lengths = {
+        node.name: (node.end_lineno or 0) - node.lineno + 1
+        for node, _ in TOP_LEVEL
+        if isinstance(node, ast.ClassDef) and node.name in BUSY_CLASSES
+    }
+    assert lengths.keys() == BUSY_CLASSES
+    assert max(lengths.values()) < MOST_LINES_OF_CLASS, lengths
 
 
 def test_no_function_is_longer_than_a_page(shapes: list[Shape]) -> None:

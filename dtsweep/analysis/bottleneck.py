@@ -22,10 +22,10 @@ EXPLAINS, OUTWEIGHS = 0.2, 2.0
 The shares of arithmetic, memory and launches are lower bounds, and peaks are known to about 10 %.
 """
 
-UNKNOWN_NOISE = 0.25
+_UNKNOWN_NOISE = 0.25
 """Half of the interval of a share without one, as a share of it: too few steps."""
 
-WORK = ("compute", "memory", "launch")
+_WORK = ("compute", "memory", "launch")
 """Limits of device work. Kernel launches count as the host's."""
 
 _WORDS = {"input": "loading batches", "exchange": "exposed exchange", "work": "device work"}
@@ -49,10 +49,10 @@ _COLUMNS = (
     "launch_share",
 )
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 
 
-class Part(NamedTuple):
+class _Part(NamedTuple):
     """A part of the mean step, as a share of it."""
 
     name: str
@@ -62,11 +62,13 @@ class Part(NamedTuple):
     high: float
 
     @classmethod
-    def of(cls, name: str, words: str, share: float, low: float | None, high: float | None) -> Part:
+    def of(
+        cls, name: str, words: str, share: float, low: float | None, high: float | None
+    ) -> _Part:
         """Make a part of a measured share, with its interval where that is known."""
         if low is None:
-            low = share * (1 - UNKNOWN_NOISE)
-        return cls(name, words, share, low, share * (1 + UNKNOWN_NOISE) if high is None else high)
+            low = share * (1 - _UNKNOWN_NOISE)
+        return cls(name, words, share, low, share * (1 + _UNKNOWN_NOISE) if high is None else high)
 
     @property
     def largest_share(self) -> float:
@@ -90,7 +92,7 @@ def bottleneck(frame: Frame) -> pd.DataFrame:
     that nothing hides), `waiting_share` (for the slowest worker: where one stands out, what it is
     slower than the mean of the others), and `work_share` (the rest: the device's work on the
     others). A part is the bound where its 95 % interval lies above those of all others; one that is
-    not known counts as `UNKNOWN_NOISE`.
+    not known counts as `_UNKNOWN_NOISE`.
 
     Device work is divided further by what it would take at the measured rates: `compute_share` (its
     arithmetic at the peak), `memory_share` (moving bytes), `launch_share` (launching operations).
@@ -151,7 +153,7 @@ def _stragglers(trials: pd.DataFrame) -> pd.Series[str]:
     return most.set_index(list(POINT))["straggler"]
 
 
-def _bound_columns(row: Row) -> Row:
+def _bound_columns(row: _Row) -> _Row:
     """Columns of `bottleneck` for one point."""
     parts = parts_of(row)
     significant = [
@@ -185,7 +187,7 @@ def _bound_columns(row: Row) -> Row:
     return {name: (row | columns)[name] for name in _COLUMNS}
 
 
-def parts_of(row: Row) -> list[Part]:
+def parts_of(row: _Row) -> list[_Part]:
     """Divide a point's step into input, exchange, waiting and work.
 
     The parts add up to the step; no time is in two of them.
@@ -199,43 +201,43 @@ def parts_of(row: Row) -> list[Part]:
     ]
     if is_alone:
         parts[1:] = [
-            Part("exchange", "exposed exchange", 0.0, 0.0, 0.0),
-            Part("wait", "waiting", 0.0, 0.0, 0.0),
+            _Part("exchange", "exposed exchange", 0.0, 0.0, 0.0),
+            _Part("wait", "waiting", 0.0, 0.0, 0.0),
         ]
     elif _is_asynchronous(row) and row["comm_share"] is not None:
         # A step is a worker's own push: what it waits for others, by the bound, is in the same
         # number.
         exchange = _part(row | {"exchange_share": row["comm_share"]}, "exchange", "comm_share")
-        parts[1:] = [exchange, Part("wait", "waiting", 0.0, 0.0, 0.0)]
+        parts[1:] = [exchange, _Part("wait", "waiting", 0.0, 0.0, 0.0)]
     return _with_work(parts, row)
 
 
-def _is_asynchronous(row: Row) -> bool:
+def _is_asynchronous(row: _Row) -> bool:
     """True if a step is a worker's own push: then there is no global batch."""
     is_own = row["semantics"] == "stale" or bool(row.get("drop_slowest"))
     return is_own and row.get("global_batch") is None
 
 
-def _part(row: Row, name: str, column: str) -> Part:
+def _part(row: _Row, name: str, column: str) -> _Part:
     share, words = row[column], _WORDS[name]
     if share is None:
-        return Part(name, words, None, 0.0, 1.0)
-    return Part.of(name, words, share, row[f"{column}_low"], row[f"{column}_high"])
+        return _Part(name, words, None, 0.0, 1.0)
+    return _Part.of(name, words, share, row[f"{column}_low"], row[f"{column}_high"])
 
 
-def _waiting(row: Row) -> Part:
+def _waiting(row: _Row) -> _Part:
     """The wait for the slowest worker; if one stands out, relative to the others' mean."""
     if row["wait_share"] is None:
-        return Part("wait", "waiting", None, 0.0, 1.0)
+        return _Part("wait", "waiting", None, 0.0, 1.0)
     share, low, high = (row[f"wait_share{end}"] for end in ("", "_low", "_high"))
     if row["straggler"] is None:
-        return Part.of("wait", "waiting for the slowest worker", share, low, high)
+        return _Part.of("wait", "waiting for the slowest worker", share, low, high)
     factor = row["workers"] / (row["workers"] - 1)
     low, high = (None if end is None else end * factor for end in (low, high))
-    return Part.of("straggler", f"waiting for {row['straggler']}", share * factor, low, high)
+    return _Part.of("straggler", f"waiting for {row['straggler']}", share * factor, low, high)
 
 
-def _with_work(parts: Sequence[Part], row: Row) -> list[Part]:
+def _with_work(parts: Sequence[_Part], row: _Row) -> list[_Part]:
     """The parts, and the device's work, which takes the remainder of the step."""
     least_work = row["compute_share"] or 0.0
     remainder = 1 - sum(part.share for part in parts if part.share is not None)
@@ -244,18 +246,18 @@ def _with_work(parts: Sequence[Part], row: Row) -> list[Part]:
             part if part.share is not None else part._replace(high=remainder - least_work)
             for part in parts
         ]
-        return [*limited, Part("work", _WORDS["work"], None, least_work, remainder)]
+        return [*limited, _Part("work", _WORDS["work"], None, least_work, remainder)]
     spreads = [
         (part.share - part.low, part.high - part.share) for part in parts if part.share is not None
     ]
     if row["comm_share_low"] is not None and row["exchange_share_low"] is not None:
         spreads[1:] = _spreads_of_comm(row)
     up, down = (math.hypot(*distances) for distances in zip(*spreads, strict=True))
-    work = Part("work", _WORDS["work"], remainder, remainder - down, remainder + up)
+    work = _Part("work", _WORDS["work"], remainder, remainder - down, remainder + up)
     return [*parts, work]
 
 
-def _spreads_of_comm(row: Row) -> list[tuple[float, float]]:
+def _spreads_of_comm(row: _Row) -> list[tuple[float, float]]:
     """Distances to the lower and upper end of the interval of exchange and wait together.
 
     One of them is larger by what the other one is smaller, so their own intervals don't add up.
@@ -272,7 +274,7 @@ def _spreads_of_comm(row: Row) -> list[tuple[float, float]]:
     return spreads
 
 
-def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str | None, str]:
+def _verdict(first: _Part, second: _Part, row: _Row, *, is_sure: bool) -> tuple[str | None, str]:
     """Limit of a point and the number that shows it; or None and the reason."""
     if "implausible" in row["caution"]:
         return None, "numbers that can't all be true: see `implausible`"
@@ -296,7 +298,7 @@ def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str
     return limit, f"{size} of the step: {numbers}"
 
 
-def _limit_of_work(row: Row, work: float) -> tuple[str | None, str]:
+def _limit_of_work(row: _Row, work: float) -> tuple[str | None, str]:
     """Limit of the device work, given as a share of the step, and the number that shows it.
 
     None and the reason where it is unknown.
@@ -306,7 +308,7 @@ def _limit_of_work(row: Row, work: float) -> tuple[str | None, str]:
         "memory": "moving bytes",
         "launch": "launching operations",
     }
-    shares = {name: row[f"{name}_share"] for name in WORK}
+    shares = {name: row[f"{name}_share"] for name in _WORK}
     known = [
         f"{words[name]} {share * 100:.0f} %" for name, share in shares.items() if share is not None
     ]

@@ -29,7 +29,7 @@ _CELLS = 1 << 21
 """Pairs of points that are compared at once."""
 
 
-class Dominance(NamedTuple):
+class _Dominance(NamedTuple):
     """Matrices that are True where a point (row) is beaten by another one (column)."""
 
     significant: Truth
@@ -53,7 +53,7 @@ class PointCosts:
     zone: float = 0.0
     """Indifference zone, as a share."""
 
-    def dominance(self, first: Rows, second: Rows) -> Dominance:
+    def dominance(self, first: Rows, second: Rows) -> _Dominance:
         """Compare the first points with the second ones, without the machine's drift."""
         shape = len(first), len(second)
         no_better, is_greater, is_far, all_settled = np.ones((4, *shape), dtype=np.bool_)
@@ -74,7 +74,7 @@ class PointCosts:
         by_estimate = no_better & is_worse
         # An equal cost that is settled leaves the decision to those that are not.
         is_within |= ~by_estimate & all_settled
-        return Dominance(
+        return _Dominance(
             significant=by_estimate & is_greater,
             by_estimate=by_estimate,
             by_far=by_estimate & is_far,
@@ -99,15 +99,15 @@ class PointCosts:
         is_equal: Truth = np.abs(np.subtract.outer(constant[first], constant[second])) < _EQUAL
         return is_equal
 
-    def dominance_in_blocks(self, first: Rows, second: Rows) -> Dominance:
+    def dominance_in_blocks(self, first: Rows, second: Rows) -> _Dominance:
         """As `dominance`, computed for a few rows at a time to bound the memory."""
         size = max(1, _CELLS // max(1, len(second)))
         starts = range(0, len(first), size)
         blocks = [self.dominance(first[start : start + size], second) for start in starts]
-        return Dominance(*(np.concatenate(matrices) for matrices in zip(*blocks, strict=True)))
+        return _Dominance(*(np.concatenate(matrices) for matrices in zip(*blocks, strict=True)))
 
 
-MANY = 500
+_MANY = 500
 """Points from which on those that are far off the frontier are found by the best ones alone."""
 
 
@@ -121,7 +121,7 @@ def compare(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
     - `dominated`: another point beats it significantly; where nothing shows how far launches
       differ, as if they differed by 3 %.
     """
-    if len(numbers) > MANY:
+    if len(numbers) > _MANY:
         return compare_near(costs, numbers)
     return compare_all(costs, numbers)
 
@@ -183,7 +183,7 @@ def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Ro
     return names, np.flatnonzero(is_near)
 
 
-def _with_dominators(costs: PointCosts, numbers: Rows, pending: Rows) -> tuple[Rows, Dominance]:
+def _with_dominators(costs: PointCosts, numbers: Rows, pending: Rows) -> tuple[Rows, _Dominance]:
     """Compare points with all others, then those that beat them, and so on.
 
     Returns the points in this order, and their dominance by all points.
@@ -196,7 +196,7 @@ def _with_dominators(costs: PointCosts, numbers: Rows, pending: Rows) -> tuple[R
         parts.append(costs.dominance_in_blocks(numbers[pending], numbers))
         is_dominator = parts[-1].significant.any(axis=0)
         pending = np.flatnonzero(is_dominator & ~is_compared)
-    return order, Dominance(*(np.concatenate(matrices) for matrices in zip(*parts, strict=True)))
+    return order, _Dominance(*(np.concatenate(matrices) for matrices in zip(*parts, strict=True)))
 
 
 def _standings(significant: Truth, is_beaten: Truth) -> NDArray[np.str_]:

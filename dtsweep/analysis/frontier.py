@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 _DRAWS = 2000
 
 
-class FrontierProbability(NamedTuple):
+class _FrontierProbability(NamedTuple):
     """Probability that a point is on the frontier, and is its knee, with all means drawn again."""
 
     frontier: Numbers
     knee: Numbers
 
 
-def probabilities(costs: PointCosts, numbers: Rows, near: Rows) -> FrontierProbability:
+def _probabilities(costs: PointCosts, numbers: Rows, near: Rows) -> _FrontierProbability:
     """Probability of each point to be on the frontier, and its knee; nan where an error is unknown.
 
     A point far off the frontier is off in every draw, and changes no other point's draws.
     """
-    shares = FrontierProbability(*np.full((2, len(numbers)), 0.0 if len(near) else np.nan))
+    shares = _FrontierProbability(*np.full((2, len(numbers)), 0.0 if len(near) else np.nan))
     if len(near) == 1 < len(numbers):
         shares.frontier[near] = 1.0
     elif len(near):
@@ -53,12 +53,12 @@ def probabilities(costs: PointCosts, numbers: Rows, near: Rows) -> FrontierProba
     return shares
 
 
-def _probability(costs: PointCosts, numbers: Rows) -> FrontierProbability:
-    """As `probabilities`, for points near the frontier only."""
+def _probability(costs: PointCosts, numbers: Rows) -> _FrontierProbability:
+    """As `_probabilities`, for points near the frontier only."""
     contrasts = [cost.contrasts(numbers, numbers) for cost in costs.costs]
     tested = np.logical_and.reduce([contrast.tested for contrast in contrasts])
     places = _tested_against_each_other(tested | np.eye(len(numbers), dtype=np.bool_))
-    shares = FrontierProbability(*np.full((2, len(numbers)), np.nan))
+    shares = _FrontierProbability(*np.full((2, len(numbers)), np.nan))
     if len(places) > 1 or (len(numbers) == 1 and tested.all()):
         draws = _draws(costs, numbers[places], contrasts, places)
         shares.frontier[places], shares.knee[places] = _shares_of_draws(draws)
@@ -96,12 +96,12 @@ def _draws(
     return draws
 
 
-def _shares_of_draws(draws: Numbers) -> FrontierProbability:
+def _shares_of_draws(draws: Numbers) -> _FrontierProbability:
     """Share of the draws in which each point is on the frontier, and its knee."""
     is_on_frontier = on_frontiers(draws)
     knees = knees_of(draws, is_on_frontier)
     counts = np.bincount(knees[knees >= 0], minlength=draws.shape[1])
-    return FrontierProbability(is_on_frontier.mean(axis=0), counts / len(draws))
+    return _FrontierProbability(is_on_frontier.mean(axis=0), counts / len(draws))
 
 
 def _mixture(costs: PointCosts) -> Numbers:
@@ -273,7 +273,7 @@ def _write_standings(
     for _, group in rows.groupby([*UPDATE, *(() if compare_models else MODEL)], dropna=False):
         numbers = group["row"].to_numpy()
         standing, near = compare(costs, numbers)
-        drawn = probabilities(costs, numbers, near)
+        drawn = _probabilities(costs, numbers, near)
         points.loc[group["index"], "standing"] = standing
         open_places, _ = places_to_launch(costs, numbers, standing)
         points.loc[group["index"].iloc[open_places], "is_open"] = True

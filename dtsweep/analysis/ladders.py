@@ -22,7 +22,7 @@ ENDS = ("", "_low", "_high")
 COMPARED = [f"{name}{end}" for name in ("speed_up", "efficiency", "gain") for end in ENDS]
 """Columns that compare a size with the smallest one of its group."""
 
-FAR_ABOVE_LINEAR = 2.0
+_FAR_ABOVE_LINEAR = 2.0
 """Speed-up over the number of times more workers, above which one of the two rates is wrong."""
 
 _SIZES = {"worker": "workers", "node": "hosts"}
@@ -81,7 +81,7 @@ def far_above_linear(points: pd.DataFrame) -> pd.DataFrame:
     bases = bases.set_axis(rows.index)
     least = rows["samples_per_s_low"].fillna(rows["samples_per_s"])
     most = bases["samples_per_s_high"].fillna(bases["samples_per_s"])
-    is_far = least / most > FAR_ABOVE_LINEAR * rows["workers"] / rows["base"]
+    is_far = least / most > _FAR_ABOVE_LINEAR * rows["workers"] / rows["base"]
     times = rows["samples_per_s"] / bases["samples_per_s"]
     return rows.assign(times=times)[is_far].drop_duplicates(list(POINT))
 
@@ -91,7 +91,7 @@ def _may_be_far(points: pd.DataFrame) -> bool:
     per_worker = points["samples_per_s"] / points["workers"]
     for keys in (["micro_batch", "accumulation"], ["global_batch"]):
         groups = per_worker.groupby([points[key] for key in keys], dropna=False)
-        if (groups.max() > FAR_ABOVE_LINEAR * groups.min()).any():
+        if (groups.max() > _FAR_ABOVE_LINEAR * groups.min()).any():
             return True
     return False
 

@@ -66,7 +66,7 @@ def _share_of_best(peaks: pd.Series[float], groups: list[pd.Series[Any]]) -> pd.
 ASKED = ("samples_per_s", "latency_s", "step_mean_s", "step_p50_s", "step_p95_s", "step_p99_s")
 """Rates and times that can be asked for by name: what `measured` has a standard error of."""
 
-AGREEMENT_LEVEL = 0.3
+_AGREEMENT_LEVEL = 0.3
 """Significance level at which launches of a share vary more than their windows explain (F test)."""
 
 _OF_A_STEP = ("comm_share", "exchange_share", "wait_share", "data_share")
@@ -325,5 +325,5 @@ def _half_widths(launches: Launches) -> Numbers:
     half_width = students_t(estimates.degrees) * estimates.variance**0.5
     with np.errstate(invalid="ignore", divide="ignore"):
         ratios = launches.residual_ss / degrees / launches.within_variance
-    agrees = fdtrc(degrees, WITHIN_DEGREES, ratios) > AGREEMENT_LEVEL
+    agrees = fdtrc(degrees, WITHIN_DEGREES, ratios) > _AGREEMENT_LEVEL
     return np.column_stack([half_width, beyond, pooled, agrees])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-FIELD = "field "
+_FIELD = "field "
 """Prefix of the entries of `sources` that a field of the workload names."""
 
 
@@ -91,10 +91,10 @@ def _sources_of(row: dict[str, Any]) -> dict[str, str]:
 
 
 def _with_value(name: str, row: dict[str, Any]) -> str:
-    if not name.startswith(FIELD):
+    if not name.startswith(_FIELD):
         return name
     # A list of paths has an entry for each: "field data[0]".
-    field = name.removeprefix(FIELD).partition("[")[0]
+    field = name.removeprefix(_FIELD).partition("[")[0]
     return f"{name} {row.get(f'workload_{field}')}"
 
 

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 from dtsweep.sweep.mode_info import ModeInfo
 from dtsweep.sweep.modes import AS_WRITTEN, mode_in_results
 
-MOST = 3
+_MOST = 3
 """Axes that are named."""
 
-NOTICEABLE = 0.1
+_NOTICEABLE = 0.1
 """Share of a step from which on the optimizer is worth a thought."""
 
-Row = Mapping[str, Any]
+_Row = Mapping[str, Any]
 """A point with its settings and shares, as `dtsweep.analysis.bottleneck` has them.
 
 Unknown is None.
@@ -37,7 +37,7 @@ class NextAxis(NamedTuple):
     """Change that it would make, and the cost of that."""
 
 
-def next_axes(bound: str | None, row: Row) -> list[NextAxis]:
+def next_axes(bound: str | None, row: _Row) -> list[NextAxis]:
     """Name two or three axes that fit a point's bottleneck, mode and settings, best first."""
     if bound is None:
         return []
@@ -57,14 +57,14 @@ def next_axes(bound: str | None, row: Row) -> list[NextAxis]:
         first.setdefault(axis.axis, axis)
     # A difference that can't be told from nothing may leave more than the step to its work.
     named = [axis._replace(at_most_share=min(axis.at_most_share, 1.0)) for axis in first.values()]
-    return named[:MOST]
+    return named[:_MOST]
 
 
 _OF_OWN_MODES = ("sync", "compression")
 """Axes that a training loop of the user does not read; others may be arguments of it."""
 
 
-def _of_exchange(row: Row) -> Iterator[NextAxis]:
+def _of_exchange(row: _Row) -> Iterator[NextAxis]:
     mode = mode_in_results(row["sync"])
     share = row["exchange_share"]
     if "overlap" in mode.reads and row["overlap"] is False:
@@ -91,7 +91,7 @@ def _of_exchange(row: Row) -> Iterator[NextAxis]:
     yield from _of_what_travels(row, mode, share)
 
 
-def _of_what_travels(row: Row, mode: ModeInfo, share: float) -> Iterator[NextAxis]:
+def _of_what_travels(row: _Row, mode: ModeInfo, share: float) -> Iterator[NextAxis]:
     if mode.carries and row["compression"] is None:
         yield NextAxis("compression", share, "send fewer bytes; updates become lossy")
     if "bucket_bytes" in mode.reads:
@@ -104,7 +104,7 @@ def _of_what_travels(row: Row, mode: ModeInfo, share: float) -> Iterator[NextAxi
         )
 
 
-def _of_straggler(row: Row) -> Iterator[NextAxis]:
+def _of_straggler(row: _Row) -> Iterator[NextAxis]:
     share = row["waiting_share"]
     reads = mode_in_results(row["sync"]).reads
     if "balance" in reads and row.get("balance") is None:
@@ -132,7 +132,7 @@ def _of_straggler(row: Row) -> Iterator[NextAxis]:
         )
 
 
-def _of_input(row: Row) -> Iterator[NextAxis]:
+def _of_input(row: _Row) -> Iterator[NextAxis]:
     share = row["input_share"]
     if row["sync"] == AS_WRITTEN:
         yield NextAxis("workload", share, "more processes of the DataLoader, or less to decode")
@@ -145,7 +145,7 @@ def _of_input(row: Row) -> Iterator[NextAxis]:
     )
 
 
-def _of_compute(row: Row) -> Iterator[NextAxis]:
+def _of_compute(row: _Row) -> Iterator[NextAxis]:
     work = row["work_share"]
     arithmetic = row["compute_share"]
     yield from _lower_precision(row, work)
@@ -160,7 +160,7 @@ def _of_compute(row: Row) -> Iterator[NextAxis]:
         )
 
 
-def _of_memory(row: Row) -> Iterator[NextAxis]:
+def _of_memory(row: _Row) -> Iterator[NextAxis]:
     share = min(row["memory_share"], row["work_share"])
     yield from _fewer_updates(row)
     yield from _lower_precision(row, share)
@@ -173,23 +173,23 @@ def _of_memory(row: Row) -> Iterator[NextAxis]:
         )
 
 
-def _of_host(row: Row) -> Iterator[NextAxis]:
+def _of_host(row: _Row) -> Iterator[NextAxis]:
     share = row["work_share"]
     yield NextAxis("micro_batch", share, "more samples for each operation that is launched")
     yield NextAxis("workload", share, "fewer and larger operations, as torch.compile makes them")
     yield from _fewer_updates(row)
 
 
-def _is_on_cpus(row: Row) -> bool:
+def _is_on_cpus(row: _Row) -> bool:
     return row.get("backend") == "gloo"
 
 
-def _shares_cores(row: Row) -> bool:
+def _shares_cores(row: _Row) -> bool:
     """True if another worker would share the cores of the ones there are: CPUs of one host."""
     return _is_on_cpus(row) and (row["hosts"] or 1) == 1
 
 
-def _lower_precision(row: Row, share: float) -> Iterator[NextAxis]:
+def _lower_precision(row: _Row, share: float) -> Iterator[NextAxis]:
     # Few CPUs have units for bf16: on the others it is many times as slow as fp32.
     if row["precision"] != "bf16" and not _is_on_cpus(row):
         yield NextAxis(
@@ -197,8 +197,8 @@ def _lower_precision(row: Row, share: float) -> Iterator[NextAxis]:
         )
 
 
-def _fewer_updates(row: Row) -> Iterator[NextAxis]:
-    if (share := row["optimizer_share"] or 0.0) > NOTICEABLE:
+def _fewer_updates(row: _Row) -> Iterator[NextAxis]:
+    if (share := row["optimizer_share"] or 0.0) > _NOTICEABLE:
         yield NextAxis(
             "accumulation", share, "one update for more passes, with a larger global_batch"
         )

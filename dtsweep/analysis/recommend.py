@@ -44,10 +44,10 @@ from dtsweep.text import count_of
 if TYPE_CHECKING:
     import pandas as pd
 
-Compare = Callable[[Objective], PairTest]
+_Compare = Callable[[Objective], PairTest]
 """Comparison of the points of one environment by an objective."""
 
-MANY = 500
+_MANY = 500
 """Candidates from which on those that are far worse are left out of the comparison of all pairs."""
 
 
@@ -257,7 +257,7 @@ def _comparison_in(study: Study, env_id: object, objective: Objective) -> PairTe
 
 
 def _selected(
-    points: pd.DataFrame, goal: Goal, compare: Compare, study: Study
+    points: pd.DataFrame, goal: Goal, compare: _Compare, study: Study
 ) -> tuple[pd.DataFrame, PairTest, Selection]:
     """Select among the points of one model and environment, as `with_candidates` gives them.
 
@@ -273,7 +273,7 @@ def _selected(
     near = rows.iloc[kept]
     selection = select(
         test.differences(numbers[kept]),
-        properties_of(near, test),
+        _properties_of(near, test),
         zone=test.zone(study.zone, numbers),
         level=study.level,
     )
@@ -281,7 +281,7 @@ def _selected(
 
 
 def _recommend_one(
-    study: Study, points: pd.DataFrame, goal: Goal, condition: Condition, compare: Compare
+    study: Study, points: pd.DataFrame, goal: Goal, condition: Condition, compare: _Compare
 ) -> Recommendation:
     """Choose among the points of one model and environment."""
     points, test, selection = _selected(points, goal, compare, study)
@@ -386,7 +386,7 @@ def _noise_of(study: Study, points: pd.DataFrame) -> Noise:
     return noise_of(trials[trials["point_id"].isin(points["point_id"])], drift=shown)
 
 
-def properties_of(rows: pd.DataFrame, test: PairTest) -> Candidates:
+def _properties_of(rows: pd.DataFrame, test: PairTest) -> Candidates:
     """Properties of candidates that a selection asks for."""
     counts = test.cost.launches.counts[test.numbers_of(rows)]
     return Candidates(
@@ -401,7 +401,7 @@ def properties_of(rows: pd.DataFrame, test: PairTest) -> Candidates:
 def _near(test: PairTest, numbers: Rows) -> Rows:
     """Places of the candidates that are compared each to each: the best ones, where many are."""
     costs = test.cost.launches.point_means[numbers]
-    return np.sort(np.argsort(costs, kind="stable")[:MANY])
+    return np.sort(np.argsort(costs, kind="stable")[:_MANY])
 
 
 def _prices(rows: pd.DataFrame, objective: Objective) -> Numbers:
@@ -446,7 +446,7 @@ def _alternatives(
     points: pd.DataFrame,
     chosen: pd.DataFrame,
     objective: Objective,
-    compare: Compare,
+    compare: _Compare,
     *,
     level: float,
 ) -> pd.DataFrame:

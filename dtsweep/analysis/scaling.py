@@ -28,7 +28,7 @@ _OF_A_SIZE = {
     *(f"samples_per_s{end}" for end in ENDS),
 }
 """Columns of one size that a group does not share; by kind, the columns in which sizes differ."""
-LINEAR_AT_MOST = 1.02
+_LINEAR_AT_MOST = 1.02
 """Speed-up over the number of times more workers, above which it is doubtful."""
 
 _DIFFERING = {"weak": ["global_batch"], "strong": ["micro_batch", "accumulation"]}
@@ -87,7 +87,7 @@ def _with_window_intervals(rows: pd.DataFrame, *, size: str, drifts: Numbers) ->
         for end, sign in (("_low", -1), ("_high", 1)):
             filled = rows[name] * np.exp(sign * half_width)
             columns[f"{name}{end}"] = rows[f"{name}{end}"].where(~is_filled, filled)
-    is_above = rows["speed_up"] > LINEAR_AT_MOST * rows[size] / rows["base"]
+    is_above = rows["speed_up"] > _LINEAR_AT_MOST * rows[size] / rows["base"]
     is_above &= ~has_caution(rows, [ABOVE_LINEAR])
     is_drift = is_filled & (np.log1p(drifts) > by_window)
     above = np.where(is_above, f" {ABOVE_LINEAR}", "")
@@ -98,7 +98,7 @@ def _with_window_intervals(rows: pd.DataFrame, *, size: str, drifts: Numbers) ->
     return rows
 
 
-def group_columns(rows: pd.DataFrame) -> list[str]:
+def _group_columns(rows: pd.DataFrame) -> list[str]:
     """Name the columns of `group_row`."""
     shared = [name for name in rows.columns if name not in {*_OF_A_SIZE, *COMPARED}]
     return [*shared, "sizes", "largest"]
@@ -110,7 +110,7 @@ def group_row(group_rows: pd.DataFrame, *, size: str) -> dict[str, Any]:
     return {
         **{
             name: first[name]
-            for name in group_columns(group_rows)[:-2]
+            for name in _group_columns(group_rows)[:-2]
             if name not in _DIFFERING[first["kind"]]
         },
         "sizes": len(group_rows),
@@ -128,8 +128,8 @@ def group_table(
     """
     import pandas as pd
 
-    table = pd.DataFrame(records, columns=[*group_columns(rows), *columns])
-    return table.astype({name: rows[name].dtype for name in group_columns(rows)[:-2]})
+    table = pd.DataFrame(records, columns=[*_group_columns(rows), *columns])
+    return table.astype({name: rows[name].dtype for name in _group_columns(rows)[:-2]})
 
 
 def with_speed_ups(

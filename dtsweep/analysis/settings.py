@@ -29,11 +29,11 @@ Variables of the workers are `env.NAME`; `nodes` is the number of machines, wher
 NODES = "nodes"
 """Setting of measured rows that a run can't be asked for."""
 
-NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+_NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
 def settings_of_points(
-    points: Iterable[Point], *, environment: Mapping[str, str] = NO_VARIABLES
+    points: Iterable[Point], *, environment: Mapping[str, str] = _NO_VARIABLES
 ) -> list[Settings]:
     """Give the settings of points as rows of their trials have them."""
     return [_settings_of_point(point, environment) for point in points]

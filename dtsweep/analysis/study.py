@@ -20,7 +20,7 @@ from dtsweep.text import count_of
 if TYPE_CHECKING:
     import pandas as pd
 
-GRID_LEVEL = 0.05
+_GRID_LEVEL = 0.05
 """Two-sided significance level of a comparison in a plain grid, which is looked at once."""
 
 
@@ -97,7 +97,7 @@ class Study:
     def level(self) -> float:
         """Two-sided significance level of a comparison, corrected for the looks of a question."""
         if self.question is None:
-            return GRID_LEVEL
+            return _GRID_LEVEL
         launches = self.question.max_launches
         if not self.points.empty:
             launches = max(launches, int(self.points["launches"].max()))

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     import pandas as pd
     from lark import Lark, ParseTree
 
-Truth = Any
+_Truth = Any
 """A column of pandas' `boolean`: true, false, or null where it is unknown.
 
 `&`, `|` and `~` as Kleene has them.
 """
 
-Evaluate = Callable[["pd.DataFrame", "float | None"], Truth]
+_Evaluate = Callable[["pd.DataFrame", "float | None"], _Truth]
 """Truth by row of points: of their means; or, given a number, of their 95 % intervals.
 
 The number is the share by which limits are loosened; below 0 they are tightened.
 """
 
-GRAMMAR = r"""
+_GRAMMAR = r"""
     ?any: all ("or" all)*
     ?all: part ("and"? part)*
     ?part: NOT+ single -> negation
@@ -74,7 +74,7 @@ _OPPOSITE = {"<=": ">", ">=": "<", "<": ">=", ">": "<="}
 _KINDS = {bool: "true and false", float: "numbers", str: "words"}
 """Types of values, in words."""
 
-UNITS = {
+_UNITS = {
     "s": 1,
     "ms": 1e-3,
     "us": 1e-6,
@@ -87,7 +87,7 @@ UNITS = {
 }
 """Suffixes of a number, and their factors."""
 
-SHORT_NAMES = {
+_SHORT_NAMES = {
     "memory": "memory_peak_bytes",
     "step": "latency_s",
     "throughput": "samples_per_s",
@@ -109,9 +109,9 @@ class Condition:
     """As it was written."""
     columns: tuple[str, ...]
     """Columns that it names, in this order."""
-    _evaluate: Evaluate
+    _evaluate: _Evaluate
 
-    def holds(self, points: pd.DataFrame) -> Truth:
+    def holds(self, points: pd.DataFrame) -> _Truth:
         """Mark the points that meet the condition.
 
         Args:
@@ -156,12 +156,12 @@ def parse_condition(text: str, points: pd.DataFrame) -> Condition:
 
     Comparisons (`<=`, `<`, `>=`, `>`, `=`, `!=`, `in (…, …)`) of a column with a number, a word or
     a text in quotes, joined by `and`, `or`, `not` and brackets. Numbers may end with one of
-    `UNITS`. Nothing of it is run as code.
+    `_UNITS`. Nothing of it is run as code.
 
     Args:
         text: the condition; all points meet the empty one.
         points: their columns are what it may ask for; a field of the workload also as
-            `workload.<field>`, and some columns by `SHORT_NAMES`.
+            `workload.<field>`, and some columns by `_SHORT_NAMES`.
 
     Raises:
         SweepError: it can't be read, is too long, or asks for what is not a column.
@@ -174,7 +174,7 @@ def parse_condition(text: str, points: pd.DataFrame) -> Condition:
     return Condition(text, tuple(dict.fromkeys(reader.asked_columns)), evaluate)
 
 
-def _always(points: pd.DataFrame, _: float | None) -> Truth:
+def _always(points: pd.DataFrame, _: float | None) -> _Truth:
     import pandas as pd
 
     return pd.Series(data=True, index=points.index, dtype="boolean")
@@ -185,7 +185,7 @@ def _parser() -> Lark:
     from lark import Lark
 
     # The basic lexer knows keywords as such at any place: no value is named `and`.
-    return Lark(GRAMMAR, start="any", parser="lalr", lexer="basic")
+    return Lark(_GRAMMAR, start="any", parser="lalr", lexer="basic")
 
 
 def _tree_of(text: str) -> ParseTree:
@@ -228,7 +228,7 @@ class _Reader:
         self._columns = [str(name) for name in points.columns]
         self._settings = {*setting_columns(points), "global_batch"}
 
-    def evaluation_of(self, tree: Any) -> Evaluate:
+    def evaluation_of(self, tree: Any) -> _Evaluate:
         """Make the evaluation of a part of the condition."""
         match tree.data:
             case "any":
@@ -253,7 +253,7 @@ class _Reader:
     def _column(self, word: str) -> str:
         name = word.replace("workload.", "workload_", 1)
         if name not in self._columns:
-            name = SHORT_NAMES.get(name, name)
+            name = _SHORT_NAMES.get(name, name)
         if name not in self._columns:
             hint = "docs/columns.md lists them"
             if suggestion := nearest(name, self._columns):
@@ -275,15 +275,15 @@ class _Reader:
             return {"true": True, "false": False}.get(text.lower(), text)
         number = text.rstrip(string.ascii_letters)
         unit = text.removeprefix(number)
-        if unit and unit not in UNITS:
-            wanted = f"a number, or one with a unit of {', '.join(UNITS)}"
+        if unit and unit not in _UNITS:
+            wanted = f"a number, or one with a unit of {', '.join(_UNITS)}"
             raise _mistake(self._text, token.start_pos, wanted)
-        return float(number) * UNITS.get(unit, 1)
+        return float(number) * _UNITS.get(unit, 1)
 
-    def _compared(self, column: str, sign: str, value: Any) -> Evaluate:
+    def _compared(self, column: str, sign: str, value: Any) -> _Evaluate:
         is_setting = column in self._settings
 
-        def evaluate(points: pd.DataFrame, slack: float | None) -> Truth:
+        def evaluate(points: pd.DataFrame, slack: float | None) -> _Truth:
             has_interval = f"{column}_low" in points and f"{column}_high" in points
             is_number = not is_setting and isinstance(value, float)
             if slack is not None and has_interval and is_number:
@@ -294,7 +294,9 @@ class _Reader:
         return evaluate
 
 
-def _compared_interval(low: pd.Series[Any], high: pd.Series[Any], sign: str, value: float) -> Truth:
+def _compared_interval(
+    low: pd.Series[Any], high: pd.Series[Any], sign: str, value: float
+) -> _Truth:
     """Compare intervals with a number: null where it lies within one, or where there is none.
 
     No measured value is known to be equal.
@@ -313,7 +315,7 @@ def _compared_interval(low: pd.Series[Any], high: pd.Series[Any], sign: str, val
     return truth
 
 
-def _compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool) -> Truth:
+def _compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool) -> _Truth:
     """Compare each value of a column with another one.
 
     Args:
@@ -383,8 +385,8 @@ def _loosened(sign: str, limit: float, slack: float) -> float:
     return limit
 
 
-def _join(parts: Sequence[Evaluate], join: Callable[[Truth, Truth], Truth]) -> Evaluate:
-    def evaluate(points: pd.DataFrame, slack: float | None) -> Truth:
+def _join(parts: Sequence[_Evaluate], join: Callable[[_Truth, _Truth], _Truth]) -> _Evaluate:
+    def evaluate(points: pd.DataFrame, slack: float | None) -> _Truth:
         truth = parts[0](points, slack)
         for part in parts[1:]:
             truth = join(truth, part(points, slack))

@@ -11,14 +11,14 @@ from typing import Any
 
 import click
 
-from dtsweep.cli.compare import compare, difference
-from dtsweep.cli.decide import predict, recommend, report
+from dtsweep.cli.compare import compare_command, difference_command
+from dtsweep.cli.decide import predict, recommend_command, report
 from dtsweep.cli.export import export
 from dtsweep.cli.import_table import import_table
-from dtsweep.cli.measure import doctor, plan, run
+from dtsweep.cli.measure import doctor, plan, run_command
 from dtsweep.cli.options import tell
 from dtsweep.cli.script import script
-from dtsweep.cli.status import serve, status
+from dtsweep.cli.status import serve_command, status
 from dtsweep.errors import StorageError, SweepError, nearest
 from dtsweep.results.time_limit import is_call_left
 
@@ -55,10 +55,20 @@ def cli() -> None:
     """
 
 
-_READING = (plan, status, report, serve, recommend, predict, difference, compare, export)
+_READING = (
+    plan,
+    status,
+    report,
+    serve_command,
+    recommend_command,
+    predict,
+    difference_command,
+    compare_command,
+    export,
+)
 """Commands that read results and measure nothing."""
 
-_COMMANDS = (run, script, *_READING, import_table, doctor)
+_COMMANDS = (run_command, script, *_READING, import_table, doctor)
 
 for _command in _COMMANDS:
     cli.add_command(_command)

@@ -9,7 +9,7 @@ import click
 
 from dtsweep.cli.options import (
     FiniteRange,
-    Share,
+    ShareType,
     console,
     json_option,
     load_results,
@@ -20,7 +20,7 @@ from dtsweep.cli.options import (
 from dtsweep.errors import SweepError
 from dtsweep.text import count_of
 
-of_option = click.option(
+_of_option = click.option(
     "--of",
     "of",
     multiple=True,
@@ -31,19 +31,19 @@ of_option = click.option(
 )
 
 
-@click.command()
+@click.command("difference")
 @click.argument("results", metavar="RESULTS")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@of_option
+@_of_option
 @click.option(
     "--indifference",
-    type=Share(),
+    type=ShareType(),
     metavar="SHARE",
     help="A difference this small makes no practical difference: 3%.",
 )
 @json_option
-def difference(
+def difference_command(
     results: str, a: str, b: str, of: tuple[str, ...], indifference: float | None, as_json: bool
 ) -> None:
     """Say if one of two points is faster or both are equal, or how many more launches would show.
@@ -60,9 +60,9 @@ def difference(
         print_difference(compared, console=console())
 
 
-@click.command()
+@click.command("compare")
 @click.argument("runs", nargs=-1, required=True, metavar="[BASE] NEW")
-@of_option
+@_of_option
 @click.option(
     "--threshold",
     type=FiniteRange(min=0),
@@ -75,7 +75,7 @@ def difference(
 )
 @click.option("--all", "show_all", is_flag=True, help="Show every comparison.")
 @json_option
-def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any) -> None:
+def compare_command(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any) -> None:
     """Test if the run NEW is slower than BASE beyond noise; exit code 1 if it significantly is.
 
     BASE and NEW are results of one sweep, measured with two versions of something. Without BASE the

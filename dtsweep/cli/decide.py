@@ -83,10 +83,10 @@ def report(results: str, html: str | None, *, with_hosts: bool, **asked: Any) ->
         if asked.pop(name):
             option = {"as_json": "--json", "show_all": "--all"}[name]
             raise SweepError(f"--html writes all of the report as a page; leave {option} out")
-    write_html(results, html, with_hosts=with_hosts, **asked)
+    _write_html(results, html, with_hosts=with_hosts, **asked)
 
 
-@click.command()
+@click.command("recommend")
 @click.argument("results", metavar="RESULTS")
 @click.option("--goal", type=click.Choice(list(GOALS)), help="What counts; throughput by default.")
 @click.option(
@@ -106,7 +106,7 @@ def report(results: str, html: str | None, *, with_hosts: bool, **asked: Any) ->
 @prices_option
 @with_imported_option
 @json_option
-def recommend(
+def recommend_command(
     results: str,
     *,
     compare_models: bool,
@@ -201,7 +201,7 @@ def _content(
     return content_in(store, frame, prices=read, **asked)
 
 
-def write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> None:
+def _write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> None:
     """Write the report of a results folder as a page, and say so."""
     from dtsweep.show.page import page_of_content, write_page
 

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from dtsweep.results.store import Results
     from dtsweep.trackers.exported import Export
 
-TRACKERS = {"mlflow": "MlflowRuns", "wandb": "WandbRuns", "tensorboard": "TensorboardRuns"}
+_TRACKERS = {"mlflow": "MlflowRuns", "wandb": "WandbRuns", "tensorboard": "TensorboardRuns"}
 """Names of trackers and of their clients, each with its class in `dtsweep.trackers.to_NAME`."""
 
 
 @click.command()
 @click.argument("results", metavar="RESULTS")
 @click.option(
-    "--to", type=click.Choice(["csv", "json", *TRACKERS]), required=True, help="Format, or tool."
+    "--to", type=click.Choice(["csv", "json", *_TRACKERS]), required=True, help="Format, or tool."
 )
 @click.option(
     "--out",
@@ -60,16 +60,16 @@ def export(results: str, to: str, out: str | None, with_hosts: bool) -> None:
         if out is not None:
             _put(str(Path(out).with_suffix(".steps.csv")), steps_csv(frame, steps))
         return
-    if to in TRACKERS:
+    if to in _TRACKERS:
         frame = frame[frame["status"] != "skipped"]
     exported = export_of(frame, steps, sweep=_sweep_name(store))
     if to == "json":
         _put(out, trials_json(exported))
     else:
-        tell(send_trials(exported, to, out))
+        tell(_send_trials(exported, to, out))
 
 
-def send_trials(export: Export, to: str, out: str | None) -> str:
+def _send_trials(export: Export, to: str, out: str | None) -> str:
     """Send the trials that a tracker does not have; return what was done, in words.
 
     Raises:
@@ -80,7 +80,7 @@ def send_trials(export: Export, to: str, out: str | None) -> str:
     sent = 0
     try:
         module = import_module(f"dtsweep.trackers.to_{to}")
-        tracker: Any = getattr(module, TRACKERS[to])(export, out)
+        tracker: Any = getattr(module, _TRACKERS[to])(export, out)
         for trial in export.trials:
             if trial.key not in tracker.sent:
                 tracker.send(trial)

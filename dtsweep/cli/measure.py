@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from dtsweep.sweep.settings import Sweep
 
 
-@click.command()
+@click.command("run")
 @sweep_argument
 @set_option
 @question_options
 @run_options
-def run(sweep: str, settings: tuple[str, ...], in_process: bool, **options: Any) -> None:
+def run_command(sweep: str, settings: tuple[str, ...], in_process: bool, **options: Any) -> None:
     """Run what is not yet in the results, then print the report; after Ctrl-C too."""
     refuse_contradiction(in_process=in_process, address=options["address"])
     prices = take_prices(options)
@@ -143,10 +143,10 @@ def plan(sweep: str, settings: tuple[str, ...], **options: Any) -> None:
     """Say what a run would do, and why; starts nothing."""
     options["prices"] = take_prices(options)
     asked, candidates = read(sweep, settings, take_question(options))
-    show_plan(asked, candidates, **options)
+    _show_plan(asked, candidates, **options)
 
 
-def show_plan(
+def _show_plan(
     sweep: Sweep,
     candidates: list[Candidate],
     *,

@@ -37,7 +37,7 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class Share(click.ParamType[float]):
+class ShareType(click.ParamType[float]):
     """A share of one: 0.03, or 3%."""
 
     name = "share"
@@ -101,11 +101,14 @@ _QUESTION_OPTIONS = (
     ),
     where_option,
     click.option(
-        "--indifference", type=Share(), metavar="SHARE", help="Points this near count as equal: 3%."
+        "--indifference",
+        type=ShareType(),
+        metavar="SHARE",
+        help="Points this near count as equal: 3%.",
     ),
     click.option(
         "--confidence",
-        type=Share(),
+        type=ShareType(),
         metavar="SHARE",
         help="Probability of a right answer: 95%.",
     ),
@@ -283,13 +286,13 @@ def telling_warnings() -> Iterator[None]:
         tell(f"dtsweep: {warning.message}")
 
 
-NAMES = ("goal", "where", "indifference", "confidence", "max_launches", "search")
+_NAMES = ("goal", "where", "indifference", "confidence", "max_launches", "search")
 """Parameters of `question_options`."""
 
 
 def take_question(options: dict[str, Any]) -> dict[str, Any]:
     """Take the options of a question out of these: those that were given."""
-    taken = {name: options.pop(name) for name in NAMES}
+    taken = {name: options.pop(name) for name in _NAMES}
     return {name: value for name, value in taken.items() if value not in (None, "")}
 
 
@@ -304,7 +307,7 @@ def with_question(sweep: Sweep, asked: Mapping[str, Any]) -> Sweep:
     if not asked:
         return sweep
     refuse_grid(sweep, asked)
-    settings = settings_of(sweep.goal, asked)
+    settings = asked_settings(sweep.goal, asked)
     if sweep.search is not None:
         # The search of the sweep has settings of its own.
         settings.pop("search", None)
@@ -325,7 +328,7 @@ def refuse_grid(sweep: Sweep, asked: Mapping[str, Any]) -> None:
         )
 
 
-def settings_of(own: Goal | str | None, asked: Mapping[str, Any]) -> dict[str, Any]:
+def asked_settings(own: Goal | str | None, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of `Sweep` for what the command line asks.
 
     Raises:

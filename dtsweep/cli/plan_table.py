@@ -19,11 +19,11 @@ from dtsweep.text import count_of, duration, print_table, say, usd
 if TYPE_CHECKING:
     from rich.console import Console
 
-TRIALS_LISTED = 60
+_TRIALS_LISTED = 60
 """Trials that are listed one by one; of more only the counts are shown."""
 
 
-REASONS_LISTED = 20
+_REASONS_LISTED = 20
 """Reasons to skip points that are listed, the most frequent ones."""
 
 
@@ -47,7 +47,7 @@ def print_plan(
         f"{counted['skipped']} skipped -> {where}",
         style="bold",
     )
-    listed = [*plan.to_run, *plan.done][:TRIALS_LISTED]
+    listed = [*plan.to_run, *plan.done][:_TRIALS_LISTED]
     if listed:
         print_table(
             {
@@ -88,9 +88,9 @@ def print_plan(
 def _print_skipped(plan: Plan, *, console: Console) -> None:
     """Print the most frequent reasons to skip points, and count the others."""
     skipped = reasons(plan).most_common()
-    for reason, count in skipped[:REASONS_LISTED]:
+    for reason, count in skipped[:_REASONS_LISTED]:
         say(console, f"skipped {count}: {reason}")
-    if more := sum(count for _, count in skipped[REASONS_LISTED:]):
+    if more := sum(count for _, count in skipped[_REASONS_LISTED:]):
         say(console, f"skipped {more} more for other reasons")
 
 

@@ -40,7 +40,7 @@ _SIZES = ("workers", "nodes", "micro_batch", "accumulation")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Predictions:
+class _Predictions:
     """Predictions of one model in one environment."""
 
     model: PerformanceModel
@@ -49,7 +49,7 @@ class Predictions:
     """Rows of `PerformanceModel.predict`, with `where`, the distance in words."""
 
 
-def predictions_of(study: Study, texts: Sequence[str]) -> list[Predictions]:
+def predictions_of(study: Study, texts: Sequence[str]) -> list[_Predictions]:
     """Predict configurations for each measured model and environment.
 
     Args:
@@ -74,7 +74,7 @@ def predictions_of(study: Study, texts: Sequence[str]) -> list[Predictions]:
         asked = [asked_of(one, model.points, varied=varied) for one in configurations]
         table = model.predict([one.settings for one in asked])
         where = [_where(row, model.points) for _, row in table.iterrows()]
-        predictions.append(Predictions(model=model, asked=asked, table=table.assign(where=where)))
+        predictions.append(_Predictions(model=model, asked=asked, table=table.assign(where=where)))
     return predictions
 
 
@@ -100,7 +100,7 @@ def _is_beyond(value: float, points: pd.DataFrame, name: str) -> bool:
     return not measured.empty and not measured.min() <= value <= measured.max()
 
 
-def print_predictions(predictions: Sequence[Predictions], *, console: Console) -> None:
+def print_predictions(predictions: Sequence[_Predictions], *, console: Console) -> None:
     """Print predictions, a table for each model and environment."""
     for one in predictions:
         count = count_of(len(one.model.points), "measured point")
@@ -115,7 +115,7 @@ def print_predictions(predictions: Sequence[Predictions], *, console: Console) -
         say(console, _bases(one))
 
 
-def _print_supported(one: Predictions, *, console: Console) -> None:
+def _print_supported(one: _Predictions, *, console: Console) -> None:
     """Print the table of the configurations that can be predicted."""
     rows = one.table[one.table["reason"].isna()]
     if rows.empty:
@@ -133,14 +133,14 @@ def _print_supported(one: Predictions, *, console: Console) -> None:
     say(console, "± and ranges are 90 % intervals of one more launch.")
 
 
-def _nodes(one: Predictions, rows: pd.DataFrame) -> dict[str, list[str]]:
+def _nodes(one: _Predictions, rows: pd.DataFrame) -> dict[str, list[str]]:
     """Column of the number of nodes, where it varies among rows and measured points."""
     if len({*rows["nodes"], *one.model.points["hosts"].dropna()}) < 2:
         return {}
     return {"nodes": [f"{nodes}" for nodes in rows["nodes"]]}
 
 
-def _varying(one: Predictions) -> list[str]:
+def _varying(one: _Predictions) -> list[str]:
     """Settings that vary among the configurations and the measured points."""
     columns = [name for name in setting_columns(one.model.points) if name != "environment"]
     rows = [*rows_of(one.table[columns]), *rows_of(one.model.points[columns])]
@@ -173,7 +173,7 @@ def _cells(values: Any, lows: Any, highs: Any, *, unit: float = 1.0) -> list[str
     ]
 
 
-def _bases(one: Predictions) -> str:
+def _bases(one: _Predictions) -> str:
     """Say where the settings are from that were not given."""
     varying = _varying(one)
     bases = {asked.base["point_id"]: asked.base for asked in one.asked}
@@ -181,7 +181,7 @@ def _bases(one: Predictions) -> str:
     return f"Settings that were not given are those of {listed(names, most=_SHOWN)}."
 
 
-def predictions_json(predictions: Sequence[Predictions]) -> list[dict[str, Any]]:
+def predictions_json(predictions: Sequence[_Predictions]) -> list[dict[str, Any]]:
     """Give predictions as JSON values; unknown is None.
 
     Returns:

@@ -11,10 +11,10 @@ import click
 
 from dtsweep.cli.measure import carry_out, refuse_contradiction
 from dtsweep.cli.options import (
+    asked_settings,
     question_options,
     refuse_grid,
     run_options,
-    settings_of,
     take_prices,
     take_question,
     tell,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dtsweep.sweep.values import Scalar
 
 
-FOLDER = "sweeps"
+_FOLDER = "sweeps"
 """Folder of a sweep file that the command does not name."""
 
 
@@ -110,16 +110,18 @@ def script(path: str, arguments: tuple[str, ...], file: str | None, **options: A
     given = {name: options.pop(name) for name in names}
     question = take_question(options)
     options["prices"] = take_prices(options)
-    asked = replace(read_options(path, arguments, **given), question=settings_of(None, question))
-    text = file_text(asked)
-    place = Path(file or Path(FOLDER) / f"{Path(path).stem}.py")
-    sweep = sweep_of(text, place)
+    asked = replace(
+        _read_options(path, arguments, **given), question=asked_settings(None, question)
+    )
+    text = _file_text(asked)
+    place = Path(file or Path(_FOLDER) / f"{Path(path).stem}.py")
+    sweep = _sweep_of(text, place)
     refuse_grid(sweep, question)
     points = candidates(sweep)
     refuse_contradiction(in_process=options["in_process"], address=options["address"])
     if file is None:
         place.parent.mkdir(exist_ok=True)
-    if write(text, place):
+    if _write(text, place):
         tell(f"wrote {place}")
     if file is not None:
         tell(f"to measure it: dtsweep {in_shell(file)}")
@@ -128,7 +130,7 @@ def script(path: str, arguments: tuple[str, ...], file: str | None, **options: A
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScriptSweep:
+class _ScriptSweep:
     """A sweep of a script by what a command line says."""
 
     path: str
@@ -147,7 +149,7 @@ class ScriptSweep:
     """Settings of `Sweep` for its question that differ from the default."""
 
 
-def read_options(
+def _read_options(
     path: str,
     arguments: tuple[str, ...],
     *,
@@ -155,7 +157,7 @@ def read_options(
     names: Sequence[str],
     measure: Sequence[str],
     samples_per_step: str | None,
-) -> ScriptSweep:
+) -> _ScriptSweep:
     """Read the options of the command; each may be given several times.
 
     Raises:
@@ -176,7 +178,7 @@ def read_options(
     for name in settings:
         if name not in allowed:
             raise SweepError(f"Measure has no setting {name!r}; {did_you_mean(name, allowed)}")
-    return ScriptSweep(
+    return _ScriptSweep(
         path=path,
         axes=_by_name("--axis", axes),
         measure=settings,
@@ -228,7 +230,7 @@ def _samples(text: str | None) -> int | tuple[str, ...] | None:
     )
 
 
-def file_text(asked: ScriptSweep) -> str:
+def _file_text(asked: _ScriptSweep) -> str:
     """Text of the sweep file."""
     items = [
         _call("workload=workloads.Script", [repr(asked.path), *_keywords(asked.script)]),
@@ -274,17 +276,17 @@ def _lines(opening: str, items: Iterable[str], closing: str) -> str:
     return f"{opening}\n{indented}{closing}"
 
 
-def sweep_of(text: str, path: Path) -> Sweep:
+def _sweep_of(text: str, path: Path) -> Sweep:
     """Make the sweep of a file's text before the file is written."""
     from dataclasses import replace
 
     variables: dict[str, Any] = {}
-    exec(compile(text, path, "exec"), variables)  # noqa: S102  # the text is from `file_text`
+    exec(compile(text, path, "exec"), variables)  # noqa: S102  # the text is from `_file_text`
     sweep: Sweep = variables["sweep"]
     return replace(sweep, file=path)
 
 
-def write(text: str, path: Path) -> bool:
+def _write(text: str, path: Path) -> bool:
     """Write the sweep file; False if it is there already, with this text.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Commands that look at results: `status`, how a campaign stands, and `serve`, its page."""
+"""Commands that look at results: `status`, how a campaign stands, and `serve_command`, its page."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from dtsweep.results.store import Results
 
 
-LAST_SHOWN = 5
+_LAST_SHOWN = 5
 """Attempts that ended last, which are shown one by one."""
 
-INTERRUPTED = 130
+_INTERRUPTED = 130
 """Exit code after Ctrl-C, as of other commands that follow something."""
 
 
@@ -63,7 +63,7 @@ def status(results: str, follow: bool, every_s: float, as_json: bool) -> None:
         else:
             _follow(looks, _text_line)
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(_INTERRUPTED)
 
 
 def _read(store: Results) -> Campaign:
@@ -71,7 +71,7 @@ def _read(store: Results) -> Campaign:
     from dtsweep.results.campaign import campaign_in
 
     known = set(store.quarantined)
-    campaign = campaign_in(store, last=LAST_SHOWN)
+    campaign = campaign_in(store, last=_LAST_SHOWN)
     for line in store.left_out(known=known):
         tell(line)
     return campaign
@@ -132,7 +132,7 @@ def _json_line(campaign: Campaign, store: Results) -> str:
     return json.dumps(status_json(campaign, where=str(store)))
 
 
-@click.command()
+@click.command("serve")
 @click.argument("results", metavar="RESULTS")
 @click.option(
     "--port",
@@ -141,7 +141,7 @@ def _json_line(campaign: Campaign, store: Results) -> str:
     metavar="N",
     help="Port of this machine; a free one by default.",
 )
-def serve(results: str, port: int) -> None:
+def serve_command(results: str, port: int) -> None:
     """Serve the report as a page that renews itself, to this machine alone.
 
     The URL holds a token. Without it there is no answer.

@@ -37,10 +37,10 @@ from dtsweep.text import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-RUNNING_SHOWN = 16
+_RUNNING_SHOWN = 16
 """Attempts under way that are listed; of more only the number is shown."""
 
-DAY_S = 86400.0
+_DAY_S = 86400.0
 
 _ENDS = {
     "done": "all planned trials have ended",
@@ -94,7 +94,7 @@ def print_status(campaign: Campaign, *, console: Console, where: str, now: float
         if columns:
             say(console, f"\n{title}", style="bold")
             print_table(columns, console=console)
-    if (more := len(campaign.running) - RUNNING_SHOWN) > 0:
+    if (more := len(campaign.running) - _RUNNING_SHOWN) > 0:
         say(console, f"{count_of(more, 'more attempt')} under way")
 
 
@@ -273,7 +273,7 @@ def _spent(campaign: Campaign) -> dict[str, str]:
 def _running_columns(running: Sequence[RunningTrial], now: float) -> dict[str, list[str]]:
     if not running:
         return {}
-    shown = sorted(running, key=lambda trial: trial.since)[:RUNNING_SHOWN]
+    shown = sorted(running, key=lambda trial: trial.since)[:_RUNNING_SHOWN]
     return {
         "for": [duration(max(0.0, now - trial.since)) for trial in shown],
         "point": [f"canary {trial.name}" if trial.is_canary else trial.name for trial in shown],
@@ -335,7 +335,7 @@ def _short_time(unix_time: float | None, now: float) -> str:
     if unix_time is None:
         return ""
     time_of_day = datetime.fromtimestamp(unix_time, UTC)
-    if now - unix_time < DAY_S:
+    if now - unix_time < _DAY_S:
         return f"{time_of_day:%H:%M:%S}"
     return f"{time_of_day:%m-%d %H:%M}"
 

@@ -22,9 +22,9 @@ from dtsweep.errors import SweepError
 from dtsweep.session.nodes import pinned_to
 from dtsweep.session.request import scaling_state
 
-CONFIG_OPTION = "--autoscaling-config="
+_CONFIG_OPTION = "--autoscaling-config="
 
-HEAD_ANSWERS_S = 60.0
+_HEAD_ANSWERS_S = 60.0
 """Time limit for the head to list its own processes."""
 
 WATCHED_ONLY = re.compile("node_[0-9a-f]{56}")
@@ -171,7 +171,7 @@ def facts_here(port: str) -> HeadFacts:
         word.partition("=")[2]
         for command in monitors
         for word in command
-        if word.startswith(CONFIG_OPTION)
+        if word.startswith(_CONFIG_OPTION)
     ]
     pod_command = os.environ.get("KUBERAY_GEN_RAY_START_CMD", "")
     if not paths:
@@ -212,7 +212,7 @@ def _facts_of_head(address: str) -> HeadFacts:
     if not heads or heads[0] == ray.get_runtime_context().get_node_id():
         return facts_here(port)
     task = ray.remote(num_cpus=0)(facts_here).options(scheduling_strategy=pinned_to(heads[0]))
-    facts: HeadFacts = ray.get(task.remote(port), timeout=HEAD_ANSWERS_S)
+    facts: HeadFacts = ray.get(task.remote(port), timeout=_HEAD_ANSWERS_S)
     return facts
 
 

@@ -25,14 +25,14 @@ from dtsweep.errors import SweepError
 from dtsweep.hardware.variables import variables_set
 from dtsweep.secret import without_credentials
 
-CONNECT_S = 5.0
+_CONNECT_S = 5.0
 """Time limit for a cluster to answer."""
 
-MOST_CHARACTERS = 400
+_MOST_CHARACTERS = 400
 """Characters of an error of Ray that a line repeats at most."""
 
 
-HINT = "start one, give the port of its head node (6379 by default), or use --address local"
+_HINT = "start one, give the port of its head node (6379 by default), or use --address local"
 
 
 @contextmanager
@@ -168,7 +168,7 @@ def _join(address: str, modules: list[str]) -> list[str]:
         _need_answer(address)
         asks_for_token = send_token_if_asked(address)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise SweepError(f"no Ray at {address!r} ({_line_of(error)}); {HINT}") from error
+        raise SweepError(f"no Ray at {address!r} ({_line_of(error)}); {_HINT}") from error
     try:
         ray.init(
             address=address,
@@ -196,7 +196,7 @@ def _line_of(error: Exception) -> str:
     """
     # Cut last: of a password cut in two nothing is found.
     text = without_credentials(" ".join(str(error).split()))
-    return text[:MOST_CHARACTERS] or type(error).__name__
+    return text[:_MOST_CHARACTERS] or type(error).__name__
 
 
 def _need_answer(address: str) -> None:
@@ -212,10 +212,10 @@ def _need_answer(address: str) -> None:
             f"address {address!r} is not HOST:PORT; use that ([::1]:6379 in IPv6), auto or local"
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
     except OSError as error:
         reason = error.strerror or "no answer"
-        raise SweepError(f"no Ray at {address!r} ({reason}); {HINT}") from error
+        raise SweepError(f"no Ray at {address!r} ({reason}); {_HINT}") from error
 
 
 def _running() -> str:

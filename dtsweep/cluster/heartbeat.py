@@ -20,10 +20,10 @@ HEAD_SILENT_S = 40.0
 LOOK_EVERY_S, ANSWER_S = 2.0, 1.0
 """Interval of the checks, and time limit for an answer."""
 
-HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 """Opening bytes of a gRPC client (HTTP/2, empty settings); a server answers without a token."""
 
-PATIENCE_S = 10.0
+_PATIENCE_S = 10.0
 """Time for the run to end by itself once its cluster is gone, before Ray ends the driver."""
 
 
@@ -88,7 +88,7 @@ def watched(
         while not is_over.wait(LOOK_EVERY_S):
             if heartbeat.is_gone(now=time.monotonic()):
                 cluster_gone.set()
-                if not is_over.wait(PATIENCE_S):
+                if not is_over.wait(_PATIENCE_S):
                     last_words()
                     os._exit(exit_code)
                 return
@@ -106,7 +106,7 @@ def _error_of(address: str) -> OSError | None:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S) as link:
             # The kernel takes connections for a process that is stopped, too.
-            link.sendall(HELLO)
+            link.sendall(_HELLO)
             link.recv(1)
     except ConnectionResetError:  # by one that wants TLS: it answers
         return None

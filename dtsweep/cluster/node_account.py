@@ -15,10 +15,10 @@ from dtsweep.metrics.charge import NO_CHARGE, Charge
 from dtsweep.plan.prices import Prices, written_types
 from dtsweep.text import count_of, duration, usd
 
-ASK_EVERY_S = 5.0
+_ASK_EVERY_S = 5.0
 """Least seconds between two questions to Ray's head which nodes there are."""
 
-LAST_TRIALS = 50
+_LAST_TRIALS = 50
 """Trials by which the time of the next one is expected."""
 
 
@@ -76,7 +76,7 @@ class NodeAccount:
 
         No workers where their nodes are not known yet.
         """
-        self._took_s = deque[float](maxlen=LAST_TRIALS)
+        self._took_s = deque[float](maxlen=_LAST_TRIALS)
         self.began = clock()
         self._ended_at: float | None = None
         self.refresh(at_once=True)
@@ -161,7 +161,7 @@ class NodeAccount:
     def refresh(self, *, at_once: bool = False) -> None:
         """Ask which nodes there are, unless that was asked some seconds ago."""
         now = self._now()
-        if not at_once and now - self._asked_at < ASK_EVERY_S:
+        if not at_once and now - self._asked_at < _ASK_EVERY_S:
             return
         self._asked_at = now
         lives = self._ask()

@@ -12,10 +12,10 @@ from dtsweep.cluster.node_account import NodeLife
 from dtsweep.plan.prices import SPOT, Prices, shape_name
 from dtsweep.session.node_choice import room_for
 
-ANSWERS_S = 10.0
+_ANSWERS_S = 10.0
 """Time limit for Ray's head to list its nodes."""
 
-HEAD = "head"
+_HEAD = "head"
 """Type of a head without room for workers that has no other type with a price."""
 
 GROUP_LABEL, INSTANCE_LABEL, MARKET_LABEL = (
@@ -38,7 +38,7 @@ def lives_on_ray(
 
     def lives() -> list[NodeLife] | None:
         try:
-            nodes = client.get_all_node_info(timeout=ANSWERS_S)
+            nodes = client.get_all_node_info(timeout=_ANSWERS_S)
         except ray.exceptions.RayError:
             return None
         made = (
@@ -57,7 +57,7 @@ def _life_of(
     instance_type = info.instance_type_name or info.labels.get(INSTANCE_LABEL)
     names = [info.labels.get(GROUP_LABEL), info.node_type_name, instance_type]
     if not room:
-        names.append(HEAD)
+        names.append(_HEAD)
     node_type = type_of(
         names,
         shape=shape_name(resources),

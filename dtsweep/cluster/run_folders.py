@@ -30,7 +30,7 @@ FOLDER_VARIABLE = "DTSWEEP_RAY_FOLDER"
 LOCK = "lock"
 """File in each folder that its driver has locked; it has the name of the driver's machine."""
 
-ENDED_S = 5.0
+_ENDED_S = 5.0
 """Time limit for killed processes to be gone."""
 
 
@@ -54,7 +54,7 @@ def run_folder(prefix: str, *, parent: str | None = None) -> Iterator[Path]:
 
 def remove_run_folder(folder: Path) -> None:
     """Remove a folder, and end the processes of a private Ray that still run from it."""
-    until = time.monotonic() + ENDED_S
+    until = time.monotonic() + _ENDED_S
     while (process_ids := processes_of(folder)) and time.monotonic() < until:
         for process_id in process_ids:
             with suppress(ProcessLookupError):

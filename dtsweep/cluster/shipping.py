@@ -21,7 +21,7 @@ from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.travel import send_modules_by_name
 from dtsweep.workloads.own import Script
 
-UNSENDABLE = (TypeError, ValueError, AttributeError, PicklingError)
+_UNSENDABLE = (TypeError, ValueError, AttributeError, PicklingError)
 """Errors by which an object says that it can't be pickled."""
 
 LEFT_OUT = (".env", ".env.*", ".git")
@@ -41,7 +41,7 @@ def pickled_workload(sweep: Sweep) -> Code:
     send_modules_by_name()
     try:
         pickled = cloudpickle.dumps(sweep.workload)
-    except UNSENDABLE as error:
+    except _UNSENDABLE as error:
         used = _unsendable_global(type(sweep.workload)) or str(error)
         raise SweepError(
             f"workload {type(sweep.workload).__name__} can't be sent to the workers: {used}"
@@ -69,7 +69,7 @@ def _unsendable_global(kind: type) -> str | None:
         for name in sorted(function.__globals__.keys() & {*function.__code__.co_names}):
             try:
                 cloudpickle.dumps(function.__globals__[name])
-            except UNSENDABLE as error:
+            except _UNSENDABLE as error:
                 return f"{method}() uses {name} ({error}); make it in a method"
     return None
 

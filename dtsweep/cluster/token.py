@@ -19,10 +19,10 @@ from ray.exceptions import AuthenticationError
 
 from dtsweep.errors import SweepError
 
-MODE = "RAY_AUTH_MODE"
-PATIENCE = "RAY_py_gcs_connect_timeout_s"
+_MODE = "RAY_AUTH_MODE"
+_PATIENCE = "RAY_py_gcs_connect_timeout_s"
 
-ANSWER_S = 10
+_ANSWER_S = 10
 """Time limit for a head node that has accepted our connection."""
 
 
@@ -38,7 +38,7 @@ def make_token_private() -> list[str]:
     file = Path.home() / ".ray" / "auth_token"
     # Before Ray 2.59 a private Ray asked for no token by itself.
     is_wanted = hasattr(authentication_token_setup, "enable_token_auth_by_default")
-    is_wanted = is_wanted and os.environ.get(MODE, "token").lower() == "token"
+    is_wanted = is_wanted and os.environ.get(_MODE, "token").lower() == "token"
     if is_wanted and not AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True):
         mask = os.umask(0o077)
         try:
@@ -76,13 +76,13 @@ def send_token_if_asked(address: str) -> bool:
         SweepError: it wants a token that is not here.
         RayError: no Ray answers there.
     """
-    wanted = os.environ.get(MODE, "").lower()
+    wanted = os.environ.get(_MODE, "").lower()
     if _lets_in(address, mode="disabled"):
         return False
     asks = f"the Ray at {address!r} asks for a token"
     copy = "copy ~/.ray/auth_token of its head node here, or name a copy in RAY_AUTH_TOKEN_PATH"
     if wanted == "disabled":
-        raise SweepError(f"{asks}, and {MODE}=disabled keeps it back; unset that")
+        raise SweepError(f"{asks}, and {_MODE}=disabled keeps it back; unset that")
     if not AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True):
         raise SweepError(f"{asks}, and there is none; {copy}")
     if not _lets_in(address, mode="token"):
@@ -99,8 +99,8 @@ def forget_token() -> None:
 
 
 def _lets_in(address: str, *, mode: str) -> bool:
-    previous = os.environ.get(PATIENCE)
-    os.environ |= {MODE: mode, PATIENCE: str(ANSWER_S)}
+    previous = os.environ.get(_PATIENCE)
+    os.environ |= {_MODE: mode, _PATIENCE: str(_ANSWER_S)}
     forget_token()
     try:
         # A refusal is an answer here, but Ray also writes a line about it.
@@ -109,8 +109,8 @@ def _lets_in(address: str, *, mode: str) -> bool:
     except AuthenticationError:
         return False
     finally:
-        del os.environ[PATIENCE]
-        os.environ |= {} if previous is None else {PATIENCE: previous}
+        del os.environ[_PATIENCE]
+        os.environ |= {} if previous is None else {_PATIENCE: previous}
         forget_token()
     return True
 

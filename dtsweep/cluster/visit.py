@@ -13,7 +13,7 @@ from dtsweep.provenance.versions import all_versions, mismatches
 from dtsweep.session.node_choice import Node
 from dtsweep.session.nodes import pinned_to
 
-VERSIONS_WITHIN_S = 20.0
+_VERSIONS_WITHIN_S = 20.0
 """Time limit for nodes to report their versions: a process starts and code is shipped."""
 
 
@@ -26,7 +26,7 @@ def sent_to(node_id: str, function: Callable[..., Any], *arguments: Any, **resou
     return task.remote(*arguments)
 
 
-def answers_of(
+def task_answers(
     tasks: Mapping[str, Any], *, timeout_s: float, of_actors: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Wait for tasks, which then end.
@@ -70,7 +70,7 @@ def refuse_other_versions(
     cluster: Cluster,
     *,
     tell: Callable[[str], None],
-    timeout_s: float = VERSIONS_WITHIN_S,
+    timeout_s: float = _VERSIONS_WITHIN_S,
 ) -> None:
     """See that all nodes have the driver's versions, at the cost of a task on each and no launch.
 
@@ -81,9 +81,9 @@ def refuse_other_versions(
         SweepError: a node has another release of a package than this process.
     """
     tasks = {
-        node.node_id: sent_to(node.node_id, tell_versions) for node in for_ranks(cluster.nodes)
+        node.node_id: sent_to(node.node_id, _tell_versions) for node in for_ranks(cluster.nodes)
     }
-    answers, reasons = answers_of(tasks, timeout_s=timeout_s)
+    answers, reasons = task_answers(tasks, timeout_s=timeout_s)
     for node_id, reason in reasons.items():
         tell(f"node {node_id[:8]} did not tell its versions: {reason}")
     driver_versions = all_versions()
@@ -99,7 +99,7 @@ def refuse_other_versions(
         raise SweepError(f"nothing was started: {problems[0]}{suffix}")
 
 
-def tell_versions() -> tuple[str, dict[str, str]]:
+def _tell_versions() -> tuple[str, dict[str, str]]:
     """Run on a node: its name and its versions."""
     import socket
 

@@ -11,7 +11,7 @@ from dtsweep.compare.runs import (
     BROKEN,
     Run,
     names_of_machines,
-    nothing_in,
+    nothing_to_compare,
     other_machines,
     other_software,
     other_source,
@@ -112,7 +112,7 @@ def compare_runs(
         run_sigma=0.0 if by_run else RUN_SIGMA,
     )
     if rows.empty and broken.empty:
-        nothing = [nothing_in(run) for run in (base[-1], new) if run.launches.empty]
+        nothing = [nothing_to_compare(run) for run in (base[-1], new) if run.launches.empty]
         other = f"no point is in both {base[-1].name} and {new.name}; give runs of one sweep"
         raise SweepError(next(iter(nothing), other))
     return RunComparison(

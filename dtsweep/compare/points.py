@@ -70,7 +70,7 @@ def compare_points(
     labelled = [{"point_id": row["point_id"], "label": trial_label(row, varying)} for row in pair]
     for row in rows:
         distinction = ", ".join(f"{name} {row[name]}" for name in differing)
-        row["words"] = ": ".join(filter(None, [distinction, words_on(row)]))
+        row["words"] = ": ".join(filter(None, [distinction, _words_on(row)]))
     notes = [*drift_notes(drift), *_group_notes(*pair)]
     if any(row["verdict"] == Verdict.UNKNOWN and row["ratio"] is not None for row in rows):
         run = run_with_launches(study)
@@ -95,10 +95,10 @@ def drift_notes(drift: float | None) -> list[str]:
     ]
 
 
-def words_on(row: dict[str, Any]) -> str:
+def _words_on(row: dict[str, Any]) -> str:
     """Put a row of `difference` into sentences.
 
-    >>> words_on({"of": "latency_s", "ratio": None, "verdict_reason": "not_measured"})
+    >>> _words_on({"of": "latency_s", "ratio": None, "verdict_reason": "not_measured"})
     'Unknown by latency_s: not measured.'
     """
     if row["ratio"] is None:

@@ -25,7 +25,7 @@ from dtsweep.measure.statistics import students_t
 if TYPE_CHECKING:
     import pandas as pd
 
-LEVEL = 0.05
+_LEVEL = 0.05
 """Largest probability of any wrong difference in a family of comparisons."""
 
 RUN_SIGMA = 0.02
@@ -34,10 +34,10 @@ RUN_SIGMA = 0.02
 It is common to all points of a run: another day, another neighbour on the machine.
 """
 
-RUN_Z = 2.1
+_RUN_Z = 2.1
 """Standard deviations of two runs' difference beyond which it is no noise."""
 
-FEWEST_POINTS = 4
+_FEWEST_POINTS = 4
 """Points of a run from which on their median shows what all of them have in common."""
 
 COLUMNS = (
@@ -130,16 +130,16 @@ def _with_verdicts(rows: pd.DataFrame, *, threshold: float, run_sigma: float) ->
     """Add the verdicts of a family of comparisons."""
     tested = rows["p_value"].notna()
     rows["p_adjusted"] = np.nan
-    rows.loc[tested, "p_adjusted"] = holm(rows.loc[tested, "p_value"].to_numpy("float64"))
+    rows.loc[tested, "p_adjusted"] = _holm(rows.loc[tested, "p_value"].to_numpy("float64"))
     is_rate = rows["of"] == "samples_per_s"
-    level = LEVEL / max(1, int(tested.sum()))
+    level = _LEVEL / max(1, int(tested.sum()))
     rows["is_apart"] = _are_apart(rows)
-    run_half = RUN_Z * 2**0.5 * run_sigma
+    run_half = _RUN_Z * 2**0.5 * run_sigma
     own_half = rows["error"] * students_t(rows["degrees"], level=level) + rows["drifted"]
     is_beyond_runs = rows["estimate"].abs() > np.hypot(run_half, own_half)
     if not run_sigma:
         is_beyond_runs[:] = True
-    significant = ((rows["p_adjusted"] <= LEVEL) & is_beyond_runs) | rows["is_apart"]
+    significant = ((rows["p_adjusted"] <= _LEVEL) & is_beyond_runs) | rows["is_apart"]
     worse = (rows["estimate"] < 0) == is_rate
     codes = [Verdict.UNKNOWN.value, Verdict.UNDECIDED.value, Verdict.SLOWER.value]
     rows["verdict"] = np.select([~tested, ~significant, worse], codes, Verdict.FASTER.value)
@@ -166,16 +166,16 @@ def _are_apart(rows: pd.DataFrame) -> NDArray[np.bool_]:
         p_values: Numbers = np.asarray(2 * stdtr(rows["apart_degrees"], -(beyond / errors)), float)
     is_tested = ~np.isnan(p_values)
     adjusted = np.ones(len(rows))
-    adjusted[is_tested] = holm(p_values[is_tested])
-    return np.asarray((adjusted <= LEVEL) & (rows["apart"] * rows["estimate"] > 0))
+    adjusted[is_tested] = _holm(p_values[is_tested])
+    return np.asarray((adjusted <= _LEVEL) & (rows["apart"] * rows["estimate"] > 0))
 
 
-def holm(p_values: Numbers) -> Numbers:
+def _holm(p_values: Numbers) -> Numbers:
     """Adjust p-values to the number of comparisons by Holm's method.
 
     If each adjusted value of at most 0.05 is called significant, the risk of any wrong one is 5 %.
 
-    >>> holm(np.array([0.01, 0.04, 0.03])).tolist()
+    >>> _holm(np.array([0.01, 0.04, 0.03])).tolist()
     [0.03, 0.06, 0.06]
     """
     order = p_values.argsort(kind="stable")
@@ -248,12 +248,12 @@ def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
 def _apart(launches: Launches, base: Rows, new: Rows) -> dict[str, Numbers | float]:
     """Differences without what points of a launch have in common: the median of their shifts."""
     columns = ("apart", "apart_half_width", "apart_degrees")
-    if len(base) < FEWEST_POINTS:
+    if len(base) < _FEWEST_POINTS:
         return dict.fromkeys(columns, np.nan)
     levels = np.full(len(launches.means), np.nan)
     levels[base] = levels[new] = (launches.point_means[base] + launches.point_means[new]) / 2
     shifts = launches.means - levels[:, None]
-    has_points = (~np.isnan(shifts)).sum(axis=0) >= FEWEST_POINTS
+    has_points = (~np.isnan(shifts)).sum(axis=0) >= _FEWEST_POINTS
     common = np.zeros(shifts.shape[1])
     common[has_points] = np.nanmedian(shifts[:, has_points], axis=0)
     centred = Launches(launches.points, launches.means - common, launches.within_variance)
@@ -327,7 +327,7 @@ def _with_power(rows: pd.DataFrame, *, level: float, run_sigma: float) -> pd.Dat
     counts = rows.groupby(["of", "env_id"], dropna=False)["p_value"].transform("count")
     # Where the median of many points shows what a run has in common, the noise of runs hides
     # nothing of a single one.
-    by_run = np.where(counts < FEWEST_POINTS, (RUN_Z + POWER_Z) * 2**0.5 * run_sigma, 0.0)
+    by_run = np.where(counts < _FEWEST_POINTS, (_RUN_Z + POWER_Z) * 2**0.5 * run_sigma, 0.0)
     own = detectable(rows["error"], rows["degrees"], level=level)
     logs = np.hypot(own, by_run) + rows["drifted"]
     launches_needed: list[tuple[int | None, str | None]] = []

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-Machines = Sequence[Mapping[str, Any]]
+_Machines = Sequence[Mapping[str, Any]]
 """Each kind of machine that one environment has, as its ranks describe it."""
 
-SOFTWARE = (
+_SOFTWARE = (
     *(f"{name}_version" for name in ("dtsweep", "torch", "ray", "python", "numpy")),
     "packages",
     "torch_commit",
@@ -61,7 +61,7 @@ class Run:
     name: str
     frame: pd.DataFrame
     """One row per trial, as `dtsweep.load` gives it, canaries included."""
-    machines: Mapping[str, Machines]
+    machines: Mapping[str, _Machines]
     """By `env_id`."""
 
     @cached_property
@@ -135,10 +135,10 @@ def _run_numbers(attempts: pa.Table, starts: Sequence[float]) -> list[int]:
 def _run_of(store: Results, frame: pd.DataFrame, *, name: str) -> Run:
     attempts = frame.loc[frame["status"].isin({"ok", *BROKEN}), "attempt_id"]
     ranks = frame_of(store.table("ranks", attempts=attempts.tolist()))
-    return Run(name=name, frame=frame, machines=machines_of(frame, ranks))
+    return Run(name=name, frame=frame, machines=_machines_of(frame, ranks))
 
 
-def nothing_in(run: Run) -> str:
+def nothing_to_compare(run: Run) -> str:
     """Say that a run has nothing to compare."""
     return f"no trial of {run.name} ended ok, so there is nothing to compare"
 
@@ -185,7 +185,7 @@ def other_software(base: Run, new: Run) -> list[str]:
         change
         for then in _environments(base)
         for now in _environments(new)
-        for change in software_changes(base.machines.get(then), new.machines.get(now))
+        for change in _software_changes(base.machines.get(then), new.machines.get(now))
     ]
     return list(dict.fromkeys(changes))
 
@@ -211,7 +211,7 @@ def other_source(base: Run, new: Run) -> list[str]:
     return list(dict.fromkeys(changes))
 
 
-def machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, Machines]:
+def _machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, _Machines]:
     """Describe each environment of a run by the ranks of its newest trial that has any.
 
     A failed trial counts, too.
@@ -230,7 +230,7 @@ def machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, Machines
     newest = described_trials.drop_duplicates("env_id", keep="last")
     harnesses = newest.set_index("attempt_id")[["env_id", "harness"]]
     newest_ranks = described[described["attempt_id"].isin(harnesses.index)]
-    machines: dict[str, Machines] = {}
+    machines: dict[str, _Machines] = {}
     for attempt, rows in newest_ranks.groupby("attempt_id"):
         env_id, harness = harnesses.loc[str(attempt)]
         # The driver's own process, with its other threads, is another machine than a worker's.
@@ -250,7 +250,7 @@ def machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, Machines
     return machines
 
 
-def machine_changes(then: Machines | None, now: Machines | None) -> list[str]:
+def machine_changes(then: _Machines | None, now: _Machines | None) -> list[str]:
     """Say how the machines of two environments differ; empty if they are one machine.
 
     A key that one of them lacks is not a difference.
@@ -266,11 +266,11 @@ def machine_changes(then: Machines | None, now: Machines | None) -> list[str]:
     return _changes(then, now, is_software=False)
 
 
-def software_changes(then: Machines | None, now: Machines | None) -> list[str]:
+def _software_changes(then: _Machines | None, now: _Machines | None) -> list[str]:
     """Say in what the software of two environments differs.
 
     >>> then = [{"cpus": 2, "torch_version": "2.13"}]
-    >>> software_changes(then, [{"cpus": 4, "torch_version": "2.14"}])
+    >>> _software_changes(then, [{"cpus": 4, "torch_version": "2.14"}])
     ['torch 2.13 → 2.14']
     """
     if len(then or ()) != len(now or ()):
@@ -278,10 +278,10 @@ def software_changes(then: Machines | None, now: Machines | None) -> list[str]:
     return _changes(then or (), now or (), is_software=True)
 
 
-def _changes(then: Machines, now: Machines, *, is_software: bool) -> list[str]:
+def _changes(then: _Machines, now: _Machines, *, is_software: bool) -> list[str]:
     changes = []
     for old, new in zip(then, now, strict=True):
-        shared = [name for name in old if name in new and (name in SOFTWARE) == is_software]
+        shared = [name for name in old if name in new and (name in _SOFTWARE) == is_software]
         changes += [
             f"{name.removesuffix('_version')} {_text(old[name])} → {_text(new[name])}"
             for name in shared
@@ -300,12 +300,12 @@ def _text(value: Any) -> str:
     return f"{text[:_SHOWN]}…"
 
 
-def same_machines(environments: Iterable[str], machines: Mapping[str, Machines]) -> dict[str, str]:
+def same_machines(environments: Iterable[str], machines: Mapping[str, _Machines]) -> dict[str, str]:
     """Name for each environment the first one that is the same machine, whatever its software.
 
     Args:
         environments: values of `env_id`, in the order in which they are preferred.
-        machines: by `env_id`, as `machines_of` gives them.
+        machines: by `env_id`, as `_machines_of` gives them.
     """
     names: dict[str, str] = {}
     for env_id in environments:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dtsweep.sweep.point import Point
 
-LEVEL = 1
+_LEVEL = 1
 """Of 1 to 22: the fastest. More takes several times as long, for a few percent."""
 
 
@@ -18,7 +18,7 @@ class Coding:
 
     def __init__(self) -> None:
         """Make what a process uses again and again."""
-        self._encoder = zstandard.ZstdCompressor(level=LEVEL)
+        self._encoder = zstandard.ZstdCompressor(level=_LEVEL)
         self._decoder = zstandard.ZstdDecompressor()
 
     def encode(self, payload: Tensor) -> Tensor:

@@ -91,11 +91,11 @@ class Compression:
 def compression_for(point: Point, layout: Layout) -> Compression:
     """Make the object of a point's compression for one tensor."""
     assert point.compression is not None
-    compression: Compression = load_compression(point.compression)(layout, point)
+    compression: Compression = _load_compression(point.compression)(layout, point)
     return compression
 
 
-def load_compression(name: str) -> type[Compression]:
+def _load_compression(name: str) -> type[Compression]:
     """Import the class of a compression."""
     module, _, attribute = COMPRESSIONS[name].implementation.partition(":")
     compression: type[Compression] = getattr(import_module(module), attribute)

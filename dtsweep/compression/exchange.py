@@ -34,7 +34,7 @@ def unmarked(_: str) -> None:
     """Ignore the phase."""
 
 
-class Collectives(Protocol):
+class _Collectives(Protocol):
     """Exchange of a mode's workers; all of them make the same calls in the same order."""
 
     ranks: int
@@ -60,7 +60,7 @@ class Mean:
     """Squared norms of the last watched exchange: error, and exact mean."""
 
     def __init__(
-        self, compression: Compression, collectives: Collectives, coding: Coding | None
+        self, compression: Compression, collectives: _Collectives, coding: Coding | None
     ) -> None:
         """Create an exchange from a compression, a transport and an entropy coder."""
         self._compression = compression
@@ -90,7 +90,7 @@ class Mean:
         """
         self._finish(values, mark)
         if self._watched_values is not None:
-            self.squared_error, self.squared_norm = apart_from_exact(
+            self.squared_error, self.squared_norm = _apart_from_exact(
                 values, self._watched_values, self._collectives
             )
             self.is_watched = False
@@ -103,7 +103,9 @@ class Mean:
         raise NotImplementedError
 
 
-def apart_from_exact(mean: Tensor, values: Tensor, collectives: Collectives) -> tuple[float, float]:
+def _apart_from_exact(
+    mean: Tensor, values: Tensor, collectives: _Collectives
+) -> tuple[float, float]:
     """Return squared norms of the error of a mean, and of the exact mean.
 
     The exact mean is that of the uncompressed values of all workers.
@@ -116,7 +118,7 @@ def apart_from_exact(mean: Tensor, values: Tensor, collectives: Collectives) -> 
     return squared_error, squared_norm
 
 
-class AddedUp(Mean):
+class _AddedUp(Mean):
     """Payloads are added up on the way, in one go or in several that follow from one another."""
 
     def _begin(self, values: Tensor, mark: Mark) -> None:
@@ -135,19 +137,19 @@ class AddedUp(Mean):
         mark("compress")
 
 
-Arrive = Callable[[Mark], Sequence[Tensor]]
+_Arrive = Callable[[Mark], Sequence[Tensor]]
 """Waits for payloads; gives those of each worker."""
 
 
 class _Delivered(Mean):
     """Payloads reach other workers as they are."""
 
-    def _gather(self, payload: Tensor, mark: Mark) -> Arrive:
+    def _gather(self, payload: Tensor, mark: Mark) -> _Arrive:
         return self._send(
             [payload], lambda rows: self._collectives.all_gather(rows[0]), mark, column=0
         )
 
-    def _swap(self, payloads: list[Tensor], mark: Mark) -> Arrive:
+    def _swap(self, payloads: list[Tensor], mark: Mark) -> _Arrive:
         return self._send(
             payloads, self._collectives.all_to_all, mark, column=self._collectives.rank
         )
@@ -159,7 +161,7 @@ class _Delivered(Mean):
         mark: Mark,
         *,
         column: int,
-    ) -> Arrive:
+    ) -> _Arrive:
         """Send payloads, padded to the longest one; coded payloads are preceded by their lengths.
 
         Args:
@@ -201,7 +203,7 @@ class _Delivered(Mean):
         ]
 
 
-class Gathered(_Delivered):
+class _Gathered(_Delivered):
     """Every worker gets all payloads, and adds them up in the order of ranks."""
 
     def _begin(self, values: Tensor, mark: Mark) -> None:
@@ -215,7 +217,7 @@ class Gathered(_Delivered):
         mark("compress")
 
 
-class Shared(_Delivered):
+class _Shared(_Delivered):
     """Exchange in which every worker averages its share and sends the mean, compressed, to all."""
 
     def _begin(self, values: Tensor, mark: Mark) -> None:
@@ -245,14 +247,14 @@ class Shared(_Delivered):
         return [values[rank * width : (rank + 1) * width] for rank in range(ranks)]
 
 
-MEANS = {"all_reduce": AddedUp, "all_gather": Gathered, "all_to_all": Shared}
+_MEANS = {"all_reduce": _AddedUp, "all_gather": _Gathered, "all_to_all": _Shared}
 """By how payloads come together."""
 
 
 def mean_for(
     point: Point,
     values: Tensor,
-    collectives: Collectives,
+    collectives: _Collectives,
     *,
     shapes: Sequence[torch.Size] = (),
     seed: int = 0,
@@ -276,7 +278,7 @@ def mean_for(
         ranks=collectives.ranks if way == "all_reduce" else 1,
         seed=seed,
     )
-    return MEANS[way](compression_for(point, layout), collectives, coding_for(point))
+    return _MEANS[way](compression_for(point, layout), collectives, coding_for(point))
 
 
 def _rows(payloads: list[Tensor], width: int) -> Tensor:

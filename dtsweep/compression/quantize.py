@@ -15,7 +15,7 @@ from dtsweep.compression.compression import Compression, Layout
 from dtsweep.compression.scale_blocks import blocks_in, in_rows, largest_of
 from dtsweep.sweep.point import Point
 
-ROUNDER = 2.0**23
+_ROUNDER = 2.0**23
 """Number from which on float32 has whole numbers alone.
 
 After it was added to a whole number, the lowest byte of the sum is the lowest byte of the addend.
@@ -53,7 +53,7 @@ class _Quantized(Compression):
             inverse = scale.reciprocal().nan_to_num_(nan=0.0, posinf=0.0)
             scaled = rows.float() * inverse[:, None]
             scaled.add_(self._noise(rows), alpha=2.0**-16)
-            rounded = scaled.add_(ROUNDER + self.zero)
+            rounded = scaled.add_(_ROUNDER + self.zero)
             codes[cut].view(rows.shape).copy_(rounded.view(torch.int32))
         return torch.cat([scales.view(torch.uint8), self._pack(codes)])
 

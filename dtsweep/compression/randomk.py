@@ -16,10 +16,10 @@ from dtsweep.compression.compression import Layout
 from dtsweep.compression.feedback import ErrorFeedback
 from dtsweep.sweep.point import Point
 
-LOW_BITS = 2**32 - 1
+_LOW_BITS = 2**32 - 1
 """Mask of the 32 bits that random numbers have."""
 
-MULTIPLIER = 0x45D9F3B
+_MULTIPLIER = 0x45D9F3B
 """Multiplier of a multiply-xorshift hash of 32 bits."""
 
 
@@ -85,6 +85,6 @@ def random_numbers(indices: Tensor, keys: Sequence[int]) -> Tensor:
         numbers = numbers ^ key
         for _ in range(2):
             # A product of 32 by 27 bits does not overflow 64.
-            numbers.bitwise_xor_(numbers >> 16).mul_(MULTIPLIER).bitwise_and_(LOW_BITS)
+            numbers.bitwise_xor_(numbers >> 16).mul_(_MULTIPLIER).bitwise_and_(_LOW_BITS)
         numbers.bitwise_xor_(numbers >> 16)
     return numbers

@@ -12,7 +12,7 @@ from dtsweep.compression.feedback import ErrorFeedback
 from dtsweep.compression.scale_blocks import blocks_in, in_rows
 from dtsweep.sweep.point import Point
 
-BITS = 8
+_BITS = 8
 
 
 class Sign(ErrorFeedback):
@@ -31,13 +31,13 @@ class Sign(ErrorFeedback):
 
     def _compress(self, values: Tensor) -> Tensor:
         width = _bytes_for(len(values))
-        bits = torch.zeros(BITS * width, dtype=torch.uint8, device=values.device)
+        bits = torch.zeros(_BITS * width, dtype=torch.uint8, device=values.device)
         scales = torch.empty(blocks_in(len(values)), dtype=torch.float32, device=values.device)
         for cut, blocks, rows in in_rows(values):
             scales[blocks] = rows.abs().mean(dim=1).float()
             bits[cut].view(rows.shape).copy_(rows >= 0)
         is_used = torch.zeros(
-            BITS * _bytes_for(self._rows), dtype=torch.uint8, device=values.device
+            _BITS * _bytes_for(self._rows), dtype=torch.uint8, device=values.device
         )
         for places, rows in self._parameter_rows(values):
             is_used[places] = rows.any(dim=1).to(torch.uint8)
@@ -91,16 +91,16 @@ def _rows_of(shape: torch.Size) -> int:
 
 
 def _packed(bits: Tensor) -> Tensor:
-    planes = bits.view(BITS, -1)
+    planes = bits.view(_BITS, -1)
     packed = planes[0].clone()
-    for bit in range(1, BITS):
+    for bit in range(1, _BITS):
         packed |= planes[bit] << bit
     return packed
 
 
 def _unpacked(packed: Tensor) -> Tensor:
-    return torch.cat([(packed >> bit) & 1 for bit in range(BITS)])
+    return torch.cat([(packed >> bit) & 1 for bit in range(_BITS)])
 
 
 def _bytes_for(numel: int) -> int:
-    return -(-numel // BITS)
+    return -(-numel // _BITS)

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 
 from dtsweep.cluster.connect import connected
-from dtsweep.cluster.visit import answers_of, for_ranks
+from dtsweep.cluster.visit import for_ranks, task_answers
 from dtsweep.doctor.examine import Row
 from dtsweep.doctor.examine_nodes import ANSWER_TIMEOUT_S, examine_nodes
 from dtsweep.doctor.host_problems import find_host_problems
@@ -26,7 +26,7 @@ from dtsweep.session.nodes import pinned_to
 
 
 @dataclass(frozen=True, kw_only=True)
-class Diagnosis:
+class _NodesDiagnosis:
     """Examined nodes and their problems."""
 
     nodes: Sequence[Row]
@@ -41,7 +41,7 @@ class Diagnosis:
 
 def diagnose(
     address: str | None, *, tell: Callable[[str], None], results: str | None = None
-) -> Diagnosis:
+) -> _NodesDiagnosis:
     """Connect as a run does and examine all nodes at once, then the links between them.
 
     Args:
@@ -76,7 +76,7 @@ def diagnose(
     ]
     # A node that gives no answer gives none to either question.
     problems = dict.fromkeys([*place, *judged, *unmeasured])
-    return Diagnosis(nodes=nodes, hosts=hosts, links=links, problems=[*problems])
+    return _NodesDiagnosis(nodes=nodes, hosts=hosts, links=links, problems=[*problems])
 
 
 def _look_around(nodes: Sequence[Node]) -> list[Row]:
@@ -90,7 +90,7 @@ def _look_around(nodes: Sequence[Node]) -> list[Row]:
         n.node_id: actor.options(scheduling_strategy=pinned_to(n.node_id)).remote() for n in nodes
     }
     tasks = {node_id: host.look_around.remote() for node_id, host in actors.items()}
-    answers, reasons = answers_of(tasks, timeout_s=ANSWER_TIMEOUT_S, of_actors=True)
+    answers, reasons = task_answers(tasks, timeout_s=ANSWER_TIMEOUT_S, of_actors=True)
     rows = [_unanswered(node_id, reason) for node_id, reason in reasons.items()]
     for node in nodes:
         if node.node_id not in answers:

@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 
-from dtsweep.cluster.visit import answers_of
+from dtsweep.cluster.visit import task_answers
 from dtsweep.doctor.examine import Row, examine
 from dtsweep.session.node_choice import Node
 from dtsweep.session.nodes import pinned_to
@@ -18,7 +18,7 @@ ANSWER_TIMEOUT_S = 120.0
 """Time within which a node has to answer, with the start of processes and of torch."""
 
 
-class Examiner:
+class _Examiner:
     """An actor that holds one device of a node, so that no other examines the same one."""
 
     def examine(self, with_gpu: bool) -> Row:
@@ -30,11 +30,11 @@ class Examiner:
         return row
 
 
-def examine_nodes(nodes: Sequence[Node], *, examiner: type = Examiner) -> list[Row]:
+def examine_nodes(nodes: Sequence[Node], *, examiner: type = _Examiner) -> list[Row]:
     """Examine all GPUs of all nodes at once, and one device of a node without GPUs.
 
     Returns:
-        A row per node, as `merged` gives it, with its `node_id`.
+        A row per node, as `node_row` gives it, with its `node_id`.
     """
     actor = ray.remote(examiner)
     actors = {}
@@ -48,13 +48,13 @@ def examine_nodes(nodes: Sequence[Node], *, examiner: type = Examiner) -> list[R
                 **options, scheduling_strategy=pinned_to(node.node_id)
             ).remote()
             tasks[name] = actors[name].examine.remote(with_gpu)
-    answers, reasons = answers_of(tasks, timeout_s=ANSWER_TIMEOUT_S, of_actors=True)
+    answers, reasons = task_answers(tasks, timeout_s=ANSWER_TIMEOUT_S, of_actors=True)
     for handle in actors.values():
         ray.kill(handle)
     rows = []
     for node in nodes:
         names = [name for name in tasks if name.startswith(f"{node.node_id}/")]
-        row = merged(
+        row = node_row(
             [answers[name] for name in names if name in answers],
             reasons=[reasons[name] for name in names if name in reasons],
         )
@@ -78,7 +78,7 @@ def cpus_of_rank(node: Node) -> float:
     return min(1, math.floor(cpus / max(1, gpus_of(node)) * 10_000) / 10_000)
 
 
-def merged(rows: Sequence[Row], *, reasons: Sequence[str] = ()) -> Row:
+def node_row(rows: Sequence[Row], *, reasons: Sequence[str] = ()) -> Row:
     """Row of a node, from those of its devices.
 
     Returns:

@@ -8,12 +8,12 @@ from typing import Any
 
 from dtsweep.doctor.examine import Row
 
-BUSY_GPU_BYTES = 2**30
+_BUSY_GPU_BYTES = 2**30
 """An idle GPU has less in use."""
 
-BUSY_GPU_SHARE = 0.05
+_BUSY_GPU_SHARE = 0.05
 
-LOW_SHARE_OF_MEDIAN = 0.95
+_LOW_SHARE_OF_MEDIAN = 0.95
 """A GPU that reaches less of the median of its node's GPUs is a problem."""
 
 
@@ -24,7 +24,7 @@ def find_slow_gpus(gpus: Sequence[Row]) -> list[str]:
         peers = [peer for peer in gpus if peer["device"] == gpu["device"]]
         for what, rate in _rates_of(gpu):
             median = statistics.median(dict(_rates_of(peer))[what] for peer in peers)
-            if rate < LOW_SHARE_OF_MEDIAN * median:
+            if rate < _LOW_SHARE_OF_MEDIAN * median:
                 problems.append(
                     f"GPU {gpu['gpu']}: {what} reaches {rate / median:.0%} of the median of this "
                     "node's GPUs; look for heat, power limits and other jobs "
@@ -108,9 +108,9 @@ def _uses_of(gpu: Mapping[str, Any]) -> list[str]:
     uses = []
     if processes:
         uses.append(f"{processes} processes")
-    if used is not None and used > BUSY_GPU_BYTES:
+    if used is not None and used > _BUSY_GPU_BYTES:
         uses.append(f"{in_gib(used)} in use")
-    if share is not None and share > BUSY_GPU_SHARE:
+    if share is not None and share > _BUSY_GPU_SHARE:
         uses.append(f"busy for {share:.0%} of the time")
     return uses
 

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from dtsweep.doctor.examine import Row
 from dtsweep.doctor.gpu_problems import find_gpu_problems, in_gib
 
-LARGEST_CLOCK_OFFSET_S = 1.0
+_LARGEST_CLOCK_OFFSET_S = 1.0
 """Times of rows, and Ray's deadlines, then no longer agree."""
 
-LEAST_SHARED_MEMORY_BYTES = 2**30
+_LEAST_SHARED_MEMORY_BYTES = 2**30
 """Shared memory that DataLoader's workers and NCCL need; containers have 64 MiB by default."""
 
-LEAST_FREE_DISK_BYTES = 5 * 2**30
-LEAST_FREE_SHARE = 0.05
+_LEAST_FREE_DISK_BYTES = 5 * 2**30
+_LEAST_FREE_SHARE = 0.05
 """Smallest free share of a disk; with less, Ray stops putting objects there."""
 
-OWN_PROCESSES_BYTES = int(1.5 * 2**30)
+_OWN_PROCESSES_BYTES = int(1.5 * 2**30)
 """Memory that a run needs on the driver's node, apart from its ranks.
 
 It is for the other processes of one session, for Tune's, and for growth (docs/log/).
@@ -48,7 +48,7 @@ def _problems_of(row: Row, *, several: bool) -> list[str]:
 def _clock_problems(row: Row) -> list[str]:
     ahead = row["clock_offset_s"]
     error = row["clock_error_s"]
-    if abs(ahead) - error <= LARGEST_CLOCK_OFFSET_S:
+    if abs(ahead) - error <= _LARGEST_CLOCK_OFFSET_S:
         return []
     return [
         f"its clock is {abs(ahead):.1f} s {'ahead' if ahead > 0 else 'behind'}; keep it by NTP "
@@ -60,23 +60,25 @@ def _space_problems(row: Row) -> list[str]:
     problems = []
     shared = row["shared_memory_bytes"]
     store = row["object_store_bytes"]
-    if row["has_ranks"] and shared is not None and shared < max(LEAST_SHARED_MEMORY_BYTES, store):
-        wanted = in_gib(max(LEAST_SHARED_MEMORY_BYTES, store))
+    if row["has_ranks"] and shared is not None and shared < max(_LEAST_SHARED_MEMORY_BYTES, store):
+        wanted = in_gib(max(_LEAST_SHARED_MEMORY_BYTES, store))
         problems.append(
             f"shared memory (/dev/shm) has {in_gib(shared)}; DataLoader, NCCL and Ray's object "
             f"store want {wanted}: start its container with --shm-size, or with a memory volume "
             "there"
         )
     for folder, disk in row["disks"].items():
-        if disk["free_bytes"] < max(LEAST_FREE_DISK_BYTES, LEAST_FREE_SHARE * disk["total_bytes"]):
+        if disk["free_bytes"] < max(
+            _LEAST_FREE_DISK_BYTES, _LEAST_FREE_SHARE * disk["total_bytes"]
+        ):
             problems.append(
                 f"{folder} has {in_gib(disk['free_bytes'])} free of {in_gib(disk['total_bytes'])}; "
                 "make room"
             )
-    if row["has_driver"] and row["free_memory_bytes"] < OWN_PROCESSES_BYTES:
+    if row["has_driver"] and row["free_memory_bytes"] < _OWN_PROCESSES_BYTES:
         problems.append(
             f"{in_gib(row['free_memory_bytes'])} of memory are free, and a run takes "
-            f"{in_gib(OWN_PROCESSES_BYTES)} here "
+            f"{in_gib(_OWN_PROCESSES_BYTES)} here "
             "next to its ranks; end what else runs here, or give this node more"
         )
     return problems

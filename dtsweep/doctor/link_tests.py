@@ -24,25 +24,25 @@ SIZES = (*(8**power for power in range(1, 9)), 2**26)
 GPU_SIZES = (2**28, 2**30)
 """Further sizes between GPUs, whose links 64 MiB don't fill."""
 
-LONGEST_S = 1.0
+_LONGEST_S = 1.0
 """A size of `GPU_SIZES` that would take longer than this is left out, and those after it."""
 
-SECONDS_PER_SIZE = 0.2
+_SECONDS_PER_SIZE = 0.2
 """Approximate duration of all-reduces of one size."""
 
 MOST_TIMES = 2000
 
-TRIED_TIMES = 2
+_TRIED_TIMES = 2
 """All-reduces of a size from whose time the number of repetitions follows."""
 
-GROUP_WITHIN_S = 90.0
+_GROUP_WITHIN_S = 90.0
 """Time limit of a group of ranks: its processes, torch, the group, all sizes."""
 
-OTHERS_WITHIN_S = 5.0
+_OTHERS_WITHIN_S = 5.0
 """Time that the other ranks of a group may take after the first."""
 
 
-class LinkRank:
+class _LinkRank:
     """An actor that is one rank of a group."""
 
     def gpu(self) -> GpuPlace | None:
@@ -86,7 +86,7 @@ class LinkRank:
             store=store,
             rank=rank,
             world_size=ranks,
-            timeout=timedelta(seconds=GROUP_WITHIN_S),
+            timeout=timedelta(seconds=_GROUP_WITHIN_S),
         )
         try:
             return [{"backend": backend, **row} for row in _timed_sizes(device)]
@@ -100,7 +100,7 @@ def _timed_sizes(device: Any) -> list[Row]:
     if device.type == "cuda":
         for size in GPU_SIZES:
             # All ranks have the same time, so all leave out the same sizes.
-            if rows[-1]["time_s"] * size / rows[-1]["size_bytes"] > LONGEST_S:
+            if rows[-1]["time_s"] * size / rows[-1]["size_bytes"] > _LONGEST_S:
                 break
             rows.append(_time_size(size, device))
     return rows
@@ -132,7 +132,7 @@ def _time_size(size: int, device: Any) -> Row:
 
 
 def time_repeated(run: Callable[[int], float]) -> tuple[int, float]:
-    """Time an operation as often as it fits into `SECONDS_PER_SIZE`.
+    """Time an operation as often as it fits into `_SECONDS_PER_SIZE`.
 
     Args:
         run: runs the operation some times; the mean time in s, equal on all ranks, so that all go
@@ -143,7 +143,7 @@ def time_repeated(run: Callable[[int], float]) -> tuple[int, float]:
     """
     # NCCL makes its connections in the first all-reduce of a kind.
     run(1)
-    times = max(2, min(MOST_TIMES, int(SECONDS_PER_SIZE / run(TRIED_TIMES))))
+    times = max(2, min(MOST_TIMES, int(_SECONDS_PER_SIZE / run(_TRIED_TIMES))))
     return times, run(times)
 
 
@@ -160,7 +160,7 @@ def with_bandwidths(row: Row, *, ranks: int) -> Row:
     return {**row, "algbw_bytes_per_s": algorithm, "busbw_bytes_per_s": bus}
 
 
-def alpha_beta(sizes: Sequence[int], times_s: Sequence[float]) -> tuple[float, float | None]:
+def _alpha_beta(sizes: Sequence[int], times_s: Sequence[float]) -> tuple[float, float | None]:
     """Fit time = latency + bytes / bandwidth, by least squares of the relative error.
 
     Args:
@@ -171,7 +171,7 @@ def alpha_beta(sizes: Sequence[int], times_s: Sequence[float]) -> tuple[float, f
         Latency in s, at least 0, and bandwidth in bytes/s; None where more bytes take no longer.
 
     >>> sizes = [8, 10**6, 10**8]
-    >>> latency, bandwidth = alpha_beta(sizes, [100e-6 + size / 1e9 for size in sizes])
+    >>> latency, bandwidth = _alpha_beta(sizes, [100e-6 + size / 1e9 for size in sizes])
     >>> round(latency * 1e6, 6), round(bandwidth)
     (100.0, 1000000000)
     """
@@ -190,7 +190,7 @@ def alpha_beta(sizes: Sequence[int], times_s: Sequence[float]) -> tuple[float, f
     return latency, 1 / per_byte if per_byte > 0 else None
 
 
-def groups_of(nodes: Sequence[Node], *, kind: str) -> list[tuple[Node, ...]]:
+def rank_groups(nodes: Sequence[Node], *, kind: str) -> list[tuple[Node, ...]]:
     """Choose the groups of ranks to measure, each as the nodes of its ranks.
 
     GPUs: all of each node that has several, and all of all nodes. CPUs: two ranks on the first node
@@ -214,22 +214,22 @@ def groups_of(nodes: Sequence[Node], *, kind: str) -> list[tuple[Node, ...]]:
 
 
 def measure_links(
-    nodes: Sequence[Node], *, tell: Callable[[str], None], link_rank: type = LinkRank
+    nodes: Sequence[Node], *, tell: Callable[[str], None], link_rank: type = _LinkRank
 ) -> tuple[list[Row], list[str]]:
-    """Measure the groups of `groups_of`, one after the other.
+    """Measure the groups of `rank_groups`, one after the other.
 
     GPUs are used if two ranks can have one each.
 
     Returns:
         A row per group: `node_ids` of its ranks, `ranks`, `is_within`, `all_reduces` (see
-        `with_bandwidths`), `latency_s` and `bandwidth_bytes_per_s` of `alpha_beta`. And why groups
+        `with_bandwidths`), `latency_s` and `bandwidth_bytes_per_s` of `_alpha_beta`. And why groups
         could not be measured.
     """
     kind = "GPU"
-    groups = groups_of(nodes, kind=kind)
+    groups = rank_groups(nodes, kind=kind)
     if not groups:
         kind = "CPU"
-        groups = groups_of(nodes, kind=kind)
+        groups = rank_groups(nodes, kind=kind)
     if not groups:
         tell("no link is timed: two ranks don't fit at once")
     rows, problems = [], []
@@ -244,7 +244,7 @@ def measure_links(
         except (ray.exceptions.RayError, TimeoutError, SweepError) as error:
             problems.append(_why_not(error, where, kind))
             continue
-        latency, bandwidth = alpha_beta(
+        latency, bandwidth = _alpha_beta(
             [row["size_bytes"] for row in all_reduces], [row["time_s"] for row in all_reduces]
         )
         rows.append(
@@ -289,11 +289,11 @@ def _measure_group(group: Sequence[Node], kind: str, link_rank: type) -> list[Ro
     try:
         # Ray hides no GPU from a rank that asked for none, and torch may be unable to use one that
         # it asked for.
-        gpus = ray.get([handle.gpu.remote() for handle in ranks], timeout=GROUP_WITHIN_S)
+        gpus = ray.get([handle.gpu.remote() for handle in ranks], timeout=_GROUP_WITHIN_S)
         on_gpus = kind == "GPU" and all(gpus)
         if on_gpus and (shared := shared_gpu(dict(enumerate(gpus)))):
             raise SweepError(shared)
-        address = ray.get(ranks[0].listen.remote(len(ranks)), timeout=GROUP_WITHIN_S)
+        address = ray.get(ranks[0].listen.remote(len(ranks)), timeout=_GROUP_WITHIN_S)
         tasks = [
             handle.measure.remote(rank, len(ranks), address, on_gpus)
             for rank, handle in enumerate(ranks)
@@ -310,8 +310,8 @@ def _rows_of(tasks: Sequence[Any]) -> list[Row]:
     Each rank is asked, since Ray prints errors that nobody asks for.
     """
     # Where one fails, the others may wait for it.
-    ray.wait(tasks, timeout=GROUP_WITHIN_S)
-    ended, late = ray.wait(tasks, num_returns=len(tasks), timeout=OTHERS_WITHIN_S)
+    ray.wait(tasks, timeout=_GROUP_WITHIN_S)
+    ended, late = ray.wait(tasks, num_returns=len(tasks), timeout=_OTHERS_WITHIN_S)
     rows: list[Row] = []
     errors = []
     for task in ended:
@@ -322,5 +322,5 @@ def _rows_of(tasks: Sequence[Any]) -> list[Row]:
     if errors:
         raise errors[0]
     if late:
-        raise TimeoutError(f"no answer in {GROUP_WITHIN_S:.0f} s")
+        raise TimeoutError(f"no answer in {_GROUP_WITHIN_S:.0f} s")
     return rows

@@ -12,7 +12,7 @@ from pathlib import Path
 from dtsweep.doctor.examine import Row
 from dtsweep.provenance.versions import all_versions
 
-PINGS = 5
+_PINGS = 5
 """Questions for the time; the one that came back soonest is believed."""
 
 
@@ -79,7 +79,7 @@ def ask_clock(
     >>> ask_clock(iter([12, 9, 9, 9, 9]).__next__, clock=ours.__next__)
     {'clock_offset_s': 1.5, 'clock_error_s': 0.5}
     """
-    pings = [(clock(), host_clock(), clock()) for _ in range(PINGS)]
+    pings = [(clock(), host_clock(), clock()) for _ in range(_PINGS)]
     asked_at, host_time, answered_at = min(pings, key=lambda ping: ping[2] - ping[0])
     return {
         "clock_offset_s": host_time - (asked_at + answered_at) / 2,

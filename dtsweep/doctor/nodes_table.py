@@ -10,15 +10,15 @@ from dtsweep.text import format_number, print_table, say
 if TYPE_CHECKING:
     from rich.console import Console
 
-Rows = Sequence[Mapping[str, Any]]
+_Rows = Sequence[Mapping[str, Any]]
 """One row per node, as `dtsweep.doctor.examine` gives it; one with `error` was not examined."""
 
 
 def print_diagnosis(
     *,
-    nodes: Rows,
-    hosts: Rows,
-    links: Rows,
+    nodes: _Rows,
+    hosts: _Rows,
+    links: _Rows,
     problems: Sequence[str],
     console: Console,
 ) -> None:
@@ -31,7 +31,7 @@ def print_diagnosis(
         print_table(node_columns(rows), console=console)
     if answered := [row for row in hosts if "error" not in row]:
         say(console, "\nHosts", style="bold")
-        print_table(host_columns(answered), console=console)
+        print_table(host_table_columns(answered), console=console)
     for link in links:
         _print_link(link, console=console)
     say(console, "\nProblems" if problems else "\nNo problems found.", style="bold")
@@ -39,7 +39,7 @@ def print_diagnosis(
         say(console, f"- {problem}")
 
 
-def rate_columns(rows: Rows) -> dict[str, list[str]]:
+def rate_columns(rows: _Rows) -> dict[str, list[str]]:
     """Table columns of matrix products: a line for each node and precision."""
     lines = [(row, precision, speed) for row in rows for precision, speed in row["rates"].items()]
     return {
@@ -55,7 +55,7 @@ def rate_columns(rows: Rows) -> dict[str, list[str]]:
     }
 
 
-def node_columns(rows: Rows) -> dict[str, list[str]]:
+def node_columns(rows: _Rows) -> dict[str, list[str]]:
     """Table columns of counters and versions: a line for each node."""
     answers = {True: "yes", False: "no", None: ""}
     packages = ("python", "torch", "ray", "dtsweep")
@@ -71,7 +71,7 @@ def node_columns(rows: Rows) -> dict[str, list[str]]:
     }
 
 
-def host_columns(rows: Rows) -> dict[str, list[str]]:
+def host_table_columns(rows: _Rows) -> dict[str, list[str]]:
     """Table columns of hosts: a line for each; of its disks the one with the least free."""
     disks = [min(row["disks"].values(), key=lambda disk: disk["free_bytes"]) for row in rows]
     columns = {
@@ -107,7 +107,7 @@ def _print_link(link: Mapping[str, Any], *, console: Console) -> None:
     say(console, f"time = {format_number(link['latency_s'] * 1e6, digits=3)} µs + size / {rate}")
 
 
-def link_columns(rows: Rows) -> dict[str, list[str]]:
+def link_columns(rows: _Rows) -> dict[str, list[str]]:
     """Table columns of all-reduces as nccl-tests has them: a line for each size."""
     return {
         "size\n(B)": [str(row["size_bytes"]) for row in rows],

@@ -8,13 +8,13 @@ from dtsweep.doctor.examine import Row
 from dtsweep.doctor.gpu_problems import find_slow_gpus
 from dtsweep.provenance.versions import mismatches
 
-LOW_SHARE_OF_PEAK = 0.4
+_LOW_SHARE_OF_PEAK = 0.4
 """A matrix product that reaches less of the data sheet's peak is a problem."""
 
-LOW_SHARE_OF_FASTEST = 0.8
+_LOW_SHARE_OF_FASTEST = 0.8
 """So is one that reaches less of the rate of the fastest node with this device."""
 
-SLOW_CLOCK_SOURCES = frozenset({"hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"})
+_SLOW_CLOCK_SOURCES = frozenset({"hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"})
 """Clock sources of the kernel that take microseconds to read."""
 
 
@@ -49,7 +49,7 @@ def _problems_of(row: Row, rows: Sequence[Row], driver_versions: Mapping[str, st
             "NVML gives no energy; make libnvidia-ml visible (in containers "
             "NVIDIA_DRIVER_CAPABILITIES)"
         )
-    if row["clock_source"] in SLOW_CLOCK_SOURCES:
+    if row["clock_source"] in _SLOW_CLOCK_SOURCES:
         problems.append(
             f"clock source {row['clock_source']} is slow to read; boot with clocksource=tsc"
         )
@@ -68,9 +68,9 @@ def _rate_problems(row: Row, rows: Sequence[Row]) -> list[str]:
     alike = [peer["rates"] for peer in examined if (peer["device"], peer["threads"]) == device]
     for precision, speed in row["rates"].items():
         best = max(rates[precision]["measured_flops_per_s"] for rates in alike)
-        if speed["share"] is not None and speed["share"] < LOW_SHARE_OF_PEAK:
+        if speed["share"] is not None and speed["share"] < _LOW_SHARE_OF_PEAK:
             reached = f"{speed['share']:.0%} of the data sheet's peak"
-        elif speed["measured_flops_per_s"] < LOW_SHARE_OF_FASTEST * best:
+        elif speed["measured_flops_per_s"] < _LOW_SHARE_OF_FASTEST * best:
             reached = (
                 f"{speed['measured_flops_per_s'] / best:.0%} of what the fastest node with this "
                 "device does"

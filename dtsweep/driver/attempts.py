@@ -26,13 +26,13 @@ from dtsweep.metrics.own_loops import NO_STEP, TOO_SHORT
 from dtsweep.metrics.rows import memory_facts
 from dtsweep.session.session_settings import Settings
 
-ALONE_WITHIN_S = 60.0
+_ALONE_WITHIN_S = 60.0
 """Time limit for what runs to end, where a canary is to be measured alone."""
 
-MOST_COUNTED_S = 5.0
+_MOST_COUNTED_S = 5.0
 """Of the time between two looks at the slots at most so much is the driver's own."""
 
-RUNNER_ANSWERS_S = 60.0
+_RUNNER_ANSWERS_S = 60.0
 """Once its slot was killed, Tune's process of a trial has this long to notice."""
 
 
@@ -187,7 +187,7 @@ class Attempts:
             self._alone_since = None
             return index
         self._alone_since = self._alone_since or now
-        if now - self._alone_since > ALONE_WITHIN_S:
+        if now - self._alone_since > _ALONE_WITHIN_S:
             self._alone_since = None
             self._queue.not_alone(index)
         return None
@@ -276,7 +276,7 @@ class Attempts:
         `now` is by the monotonic clock, `runners` are Tune's actors by its names of the trials.
         """
         # A driver that was stopped by Ctrl-Z or a debugger has not yet read messages of slots.
-        passed_s = min(now - (self._watched_at or now), MOST_COUNTED_S)
+        passed_s = min(now - (self._watched_at or now), _MOST_COUNTED_S)
         self._watched_at = now
         silent = {
             slot.index: why for slot in self._slots if (why := slot.silence(passed_s)) is not None
@@ -293,7 +293,7 @@ class Attempts:
                     running.killed_at_s = running.watched_s
                     ray.kill(slot.actor)
             elif (
-                running.watched_s - running.killed_at_s >= RUNNER_ANSWERS_S and trial_id in runners
+                running.watched_s - running.killed_at_s >= _RUNNER_ANSWERS_S and trial_id in runners
             ):
                 # It does not answer either; Tune asks another one.
                 running.killed_at_s = running.watched_s

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.cluster.node_account import NodeAccount, NodeLife
 from dtsweep.driver.budget import CUT, Budget
 from dtsweep.driver.planned import PlannedRun
-from dtsweep.driver.queue import Layout, Queue
+from dtsweep.driver.queue import BatchLayout, Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.signals import signals_noted
 from dtsweep.driver.supply import Supply
@@ -34,12 +34,12 @@ from dtsweep.plan.trial import groups_of
 if TYPE_CHECKING:
     from dtsweep.worker.rank import RankContext
 
-LEFT_STATE = (
+_LEFT_STATE = (
     "this trial left something in this process that can't be undone ({}): the trials after it are "
     "flagged"
 )
 
-WATCH_EVERY_S = 0.5
+_WATCH_EVERY_S = 0.5
 """Interval at which the budget is looked at while an attempt runs."""
 
 
@@ -76,13 +76,13 @@ def run_in_process(planned: PlannedRun) -> RunTally:
     return recorder.tally
 
 
-def _in_order(plan: Plan) -> Layout:
+def _in_order(plan: Plan) -> BatchLayout:
     """All trials, one after the other; canaries would watch this process alone."""
-    return Layout(groups=groups_of(plan.to_run, fresh=False))
+    return BatchLayout(groups=groups_of(plan.to_run, fresh=False))
 
 
 @contextmanager
-def cut_at_limit(budget: Budget) -> Iterator[threading.Event]:
+def _cut_at_limit(budget: Budget) -> Iterator[threading.Event]:
     """Interrupt this process once a budget is spent, while this context lasts.
 
     Only the main thread can be interrupted.
@@ -93,7 +93,7 @@ def cut_at_limit(budget: Budget) -> Iterator[threading.Event]:
     is_cut, is_over = threading.Event(), threading.Event()
 
     def watch() -> None:
-        while not is_over.wait(WATCH_EVERY_S):
+        while not is_over.wait(_WATCH_EVERY_S):
             if budget.is_over():
                 is_cut.set()
                 _thread.interrupt_main(signal.SIGINT)
@@ -145,7 +145,7 @@ def _work_off(
             is_measuring.set()
             is_cut = None
             try:
-                with cut_at_limit(planned.budget) as is_cut:
+                with _cut_at_limit(planned.budget) as is_cut:
                     rank_result = run_attempt(context, task)
             except (KeyboardInterrupt, bdb.BdbQuit):
                 ended_as, why = "cancelled", INTERRUPTED
@@ -178,6 +178,6 @@ def _work_off(
             if rank_result.needs_new_process and not flags:
                 # There is no other process: what goes on disturbs all later trials.
                 flags = ("left_state",)
-                planned.progress.say(LEFT_STATE.format("; ".join(rank_result.left_state)))
+                planned.progress.say(_LEFT_STATE.format("; ".join(rank_result.left_state)))
         if signals:
             recorder.tally.signal_number = signals[0]

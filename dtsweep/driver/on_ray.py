@@ -39,7 +39,7 @@ from dtsweep.session.session_settings import Code, Settings
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.settings import Sweep
 
-LAST_WORDS_S = 5.0
+_LAST_WORDS_S = 5.0
 """Time limit to store what waits where Ray hangs after its cluster has stopped."""
 
 
@@ -70,7 +70,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
             if planned.record is not None:
                 planned.record.end("failed", stopped)
             try:
-                planned.outbox.close(LAST_WORDS_S)
+                planned.outbox.close(_LAST_WORDS_S)
             except StorageError as error:
                 stored = str(error)
             planned.progress.say(f"dtsweep: {stopped}; {stored}")
@@ -88,7 +88,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
                 planned.progress.say(fewer)
             planned.take_account(_account_of(planned, prepared))
             settings = _slot_settings(planned, prepared, cluster, code=code, storage=str(storage))
-            watch = Watch(
+            watch = _Watch(
                 heartbeat=heartbeat, cluster_gone=cluster_gone, signals=signals, stopped=stopped
             )
             tally = _drive(planned, prepared, settings, watch)
@@ -126,7 +126,7 @@ def _say_cost(planned: PlannedRun, cluster: Cluster) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watch:
+class _Watch:
     """Events that may end a run early."""
 
     heartbeat: Heartbeat
@@ -141,7 +141,7 @@ class Watch:
 
 
 def _drive(
-    planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], watch: Watch
+    planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], watch: _Watch
 ) -> RunTally:
     recorder = planned.recorder(prepared.sweep)
     queue = Queue(

@@ -30,7 +30,7 @@ from dtsweep.session.node_choice import (
 )
 from dtsweep.sweep.point import World
 
-LOOK_EVERY_S = 1.0
+_LOOK_EVERY_S = 1.0
 """Interval of looks at the nodes of a cluster."""
 
 
@@ -41,7 +41,7 @@ class StayingNodes:
         self._per_worker = per_worker
         self._shares_nodes = shares_nodes
         self._nodes: list[Node] = []
-        self._looked_at = -LOOK_EVERY_S
+        self._looked_at = -_LOOK_EVERY_S
         self.notes = NodeNotes()
 
     def pool(self, waiting: Sequence[World], failures: FailureCounts) -> NodePool:
@@ -50,7 +50,7 @@ class StayingNodes:
         Nodes on which trials died are left out where the others can hold all that waits.
         """
         now = time.monotonic()
-        if now - self._looked_at >= LOOK_EVERY_S:
+        if now - self._looked_at >= _LOOK_EVERY_S:
             # A head that does not answer now may do so at the next look.
             with suppress(ray.exceptions.RayError):
                 self._nodes = nodes_now()

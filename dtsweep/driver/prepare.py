@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.driver.queue import Layout
+from dtsweep.driver.queue import BatchLayout
 from dtsweep.errors import SweepError
 from dtsweep.plan.estimate import are_brief
 from dtsweep.plan.plan import Plan
@@ -102,7 +102,7 @@ def _stays(prepared: Prepared, plan: Plan) -> bool:
     return are_brief(prepared.sweep, groups, plan.rows)
 
 
-def lay_out(prepared: Prepared, plan: Plan) -> Layout:
+def lay_out(prepared: Prepared, plan: Plan) -> BatchLayout:
     """Lay the trials of a plan out."""
     sweep = prepared.sweep
     cluster = prepared.cluster
@@ -123,7 +123,9 @@ def lay_out(prepared: Prepared, plan: Plan) -> Layout:
     flags: tuple[str, ...] = ()
     if has_repeats and groups != planned:
         flags = ("adjacent_launches",)
-    return Layout(groups=groups, refused=refused, canaries=choose_canaries(watched), flags=flags)
+    return BatchLayout(
+        groups=groups, refused=refused, canaries=choose_canaries(watched), flags=flags
+    )
 
 
 def _by_room(prepared: Prepared, plan: Plan) -> tuple[list[Trial], list[tuple[Trial, str]]]:

@@ -24,10 +24,10 @@ from dtsweep.sweep.point_axes import CHOSEN_FIELDS, is_left_out
 from dtsweep.sweep.values import value_of_axis
 from dtsweep.text import count_of, duration, format_number, format_rate, plain
 
-LONG_S = 15.0
+_LONG_S = 15.0
 """Seconds after which the live line names an attempt; most such attempts wait for nodes."""
 
-REPEATED = 3
+_REPEATED = 3
 """Number of trials with one status of a failure at which a line says what to do."""
 
 
@@ -198,9 +198,9 @@ class Progress:
             f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}", by_words=True
         )
         status = row["status"]
-        if not again and status not in FINE and self._counts[status] == REPEATED:
+        if not again and status not in FINE and self._counts[status] == _REPEATED:
             self.say(
-                f"{REPEATED} trials have ended as {status}. Ctrl-C stops the run and keeps its "
+                f"{_REPEATED} trials have ended as {status}. Ctrl-C stops the run and keeps its "
                 "results. After a correction, `--rerun failed` measures them again.",
                 by_words=True,
             )
@@ -230,7 +230,7 @@ class Progress:
             parts.append(f"about {duration(left_s)} left")
         # The one that was handed out first: the others wait for less.
         first = next(iter(self._running.values()), None)
-        if first is not None and self._has_begun and now - first.since >= LONG_S:
+        if first is not None and self._has_begun and now - first.since >= _LONG_S:
             name = short_name(first.point, self._axes)
             parts.append(f"{name} for {duration(now - first.since)}")
         if not self._has_begun:

@@ -20,24 +20,24 @@ from dtsweep.driver.slot_queue import (
     largest_world,
     taken_out,
 )
-from dtsweep.plan.pruning import MeasuredPeaks, Peak, all_else
+from dtsweep.plan.pruning import MeasuredPeaks, MemoryOutcome, all_else
 from dtsweep.plan.trial import Canaries, Trial, choose_canaries, fits_session
 from dtsweep.results.statuses import is_retried
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of
 
-PROFILE_TRIES = 3
+_PROFILE_TRIES = 3
 """Trials of a world that are profiled until one succeeds.
 
 The limit holds because the profiler itself may fail.
 """
 
-NO_FACTS: Mapping[str, Any] = MappingProxyType({})
+_NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class BatchLayout:
     """Trials of a batch, laid out where they run."""
 
     groups: Sequence[Sequence[Trial]]
@@ -65,7 +65,7 @@ class Queue:
         *,
         slots: int = 1,
         is_profiled: bool = False,
-        peaks: Iterable[Peak] = (),
+        peaks: Iterable[MemoryOutcome] = (),
     ) -> None:
         self._sweep = sweep
         self._canaries: Canaries = {}
@@ -166,7 +166,7 @@ class Queue:
         if trial.is_canary:
             return trial, task
         is_profiled = self._is_profiled and trial.point.mode.can_restart
-        has_tries = self._profiles[trial.point.world] < PROFILE_TRIES
+        has_tries = self._profiles[trial.point.world] < _PROFILE_TRIES
         return trial, replace(task, is_profiled=is_profiled and has_tries)
 
     def ended(
@@ -182,7 +182,7 @@ class Queue:
         """Note how an attempt ended; queue another one where that may help."""
         queue = self._slots[slot]
         if task.is_profiled:
-            self._profiles[trial.point.world] += PROFILE_TRIES if status == "ok" else 1
+            self._profiles[trial.point.world] += _PROFILE_TRIES if status == "ok" else 1
         if not trial.is_canary and is_retried(status, attempt=task.attempt):
             queue.add_again(trial, attempt=task.attempt + 1)
         if queue.alone_attempt == task.attempt_id and status != "ok":
@@ -239,7 +239,7 @@ class Queue:
         self._alone.failed(self._task_of(canary, attempt))
 
     def prune(
-        self, trial: Trial, status: str, facts: Mapping[str, Any] = NO_FACTS
+        self, trial: Trial, status: str, facts: Mapping[str, Any] = _NO_FACTS
     ) -> list[tuple[Trial, str]]:
         """Take out the trials that would run out of device memory, now that a trial has ended.
 
@@ -251,7 +251,7 @@ class Queue:
         if status not in ("ok", "oom_device"):
             return []
         if status == "ok" or not trial.is_canary:
-            self._peaks.add(Peak(trial.point, status, facts))
+            self._peaks.add(MemoryOutcome(trial.point, status, facts))
         if trial.is_canary or not self._sweep.measure.prune:
             return []
         waiting = [queued for group in self._groups for queued in group if not queued[0].is_canary]

@@ -39,7 +39,7 @@ from dtsweep.workloads.own import Script
 if TYPE_CHECKING:
     import pandas as pd
 
-SOON_S = 10.0
+_SOON_S = 10.0
 """Time limit for what is on its way to the results once the run was interrupted."""
 
 _OF_A_JOB = re.compile(r"/runtime_resources/(working_dir|py_modules)_files/")
@@ -283,7 +283,7 @@ def _carried_out(planned: PlannedRun, record: RunWriter) -> RunTally:
         tally = carry_out(planned)
         # After a signal the user waits for the end.
         if tally.signal_number is not None:
-            wait_s = SOON_S
+            wait_s = _SOON_S
     except BaseException as error:
         record.end(*_end_by(error))
         if (storage_error := _closed(planned.outbox, wait_s)) is not None:

@@ -23,13 +23,13 @@ from dtsweep.results.store import Results
 from dtsweep.secret import without_secrets
 from dtsweep.sweep.settings import Sweep
 
-BEAT_S = 20.0
+_BEAT_S = 20.0
 """Interval at which the record of a live run is written again."""
 
-APART_S = 5.0
+_APART_S = 5.0
 """Shortest interval between two records, whatever has changed."""
 
-JOINED_S = 5.0
+_JOINED_S = 5.0
 """Time limit for a record that is on its way when the run ends."""
 
 
@@ -91,7 +91,7 @@ class RunWriter:
             return
         self._is_over.set()
         self._changed.set()
-        self._thread.join(JOINED_S)
+        self._thread.join(_JOINED_S)
         now = time.time()
         reason = reason and without_secrets(reason, self._environment)
         # What is still running ends with the run.
@@ -122,9 +122,9 @@ class RunWriter:
         while not self._is_over.is_set():
             self._changed.clear()
             self._write(self._file())
-            self._is_over.wait(APART_S)
+            self._is_over.wait(_APART_S)
             if not self._is_over.is_set():
-                self._changed.wait(BEAT_S - APART_S)
+                self._changed.wait(_BEAT_S - _APART_S)
         if self._last is not None:
             # The last record is stored already, and an older one may have come after it.
             self._write(self._last)

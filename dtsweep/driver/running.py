@@ -16,10 +16,10 @@ from dtsweep.session.deadlines import attempt_bound_s
 from dtsweep.session.session_settings import Settings
 from dtsweep.sweep.task import Task
 
-COLLECT_S = 60.0
+_COLLECT_S = 60.0
 """Time limit for a slot to hand over a result that it has."""
 
-NOT_BEGUN = "Ray Tune's process ended before it had begun the trial"
+_NOT_BEGUN = "Ray Tune's process ended before it had begun the trial"
 
 
 @dataclass(kw_only=True)
@@ -62,16 +62,16 @@ def fetched(actor: Any, ended: Running, reply: Mapping[str, Any]) -> AttemptResu
     if ended.stuck is None and not reply.get("slot_died"):
         collected = actor.collect.remote(ended.task.attempt_id)
         try:
-            result: AttemptResult | None = ray.get(collected, timeout=COLLECT_S)
+            result: AttemptResult | None = ray.get(collected, timeout=_COLLECT_S)
         except ray.exceptions.GetTimeoutError:
-            reason = f"the session's process did not hand over its result in {COLLECT_S:g} s"
+            reason = f"the session's process did not hand over its result in {_COLLECT_S:g} s"
         except ray.exceptions.RayActorError:
             pass
         except ray.exceptions.RayTaskError as error:
             reason = f"the session's process failed: {error_line(error.cause or error)}"
         else:
             # The slot may go on with other attempts where it has never heard of this one.
-            return result or AttemptResult(status="collateral", reason=NOT_BEGUN)
+            return result or AttemptResult(status="collateral", reason=_NOT_BEGUN)
     return AttemptResult(
         status="collateral", reason=reason, slot_is_spent=True, session_has_ended=True
     )

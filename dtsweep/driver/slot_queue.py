@@ -21,7 +21,7 @@ Queued = tuple[Trial, int]
 Group = deque[Queued]
 """Trials of a session that are left to hand out."""
 
-OF_CLUSTER = "cluster"
+_OF_CLUSTER = "cluster"
 """Stands for all canaries where one of them is measured alone."""
 
 
@@ -123,7 +123,7 @@ class MeasuredAlone:
 
     def note_cluster(self) -> None:
         """Note that the results have the interference of the cluster already."""
-        self._keys.add(OF_CLUSTER)
+        self._keys.add(_OF_CLUSTER)
 
     def is_wanted(self, canary: Task) -> bool:
         """True once for each key: this canary is the one to be measured alone."""
@@ -140,7 +140,7 @@ class MeasuredAlone:
             self._keys.discard(key)
 
     def _key(self, canary: Task) -> str:
-        return canary.point_id if self._shares_nodes else OF_CLUSTER
+        return canary.point_id if self._shares_nodes else _OF_CLUSTER
 
 
 def largest_world(group: Iterable[Queued]) -> World:

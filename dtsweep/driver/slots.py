@@ -18,16 +18,16 @@ from dtsweep.session.session_settings import Settings
 from dtsweep.session.slot import Slot
 from dtsweep.session.trainer import train_settings
 
-SLOT_CALLS = 100_000
+_SLOT_CALLS = 100_000
 """Calls that a slot may serve at once: each rank waits in one for its task, while it makes others.
 
 With Ray's default of 1,000, as many ranks would leave no room for their answers.
 """
 
-LAST_LINES_S = 2.0
+_LAST_LINES_S = 2.0
 """Time limit for a slot to say what its session left behind."""
 
-CLOSED_S = 4 * CLOSE_S
+_CLOSED_S = 4 * CLOSE_S
 """Time limit for a slot to end its session and fetch its logs."""
 
 ASK_EVERY_S, SLOT_SILENT_S = 5.0, 180.0
@@ -150,7 +150,7 @@ def slot_options(settings: Settings) -> dict[str, Any]:
     context = ray.get_runtime_context()
     options = {
         "num_cpus": 0,
-        "max_concurrency": SLOT_CALLS,
+        "max_concurrency": _SLOT_CALLS,
         "scheduling_strategy": pinned_to(context.get_node_id()),
     }
     if not settings.is_private:
@@ -175,7 +175,7 @@ def close_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[
     logs: dict[str, str] = {}
     for closed in [slot.actor.close.remote() for slot in slots]:
         try:
-            logs |= ray.get(closed, timeout=CLOSED_S)
+            logs |= ray.get(closed, timeout=_CLOSED_S)
         except ray.exceptions.RayError as error:
             say(
                 f"a session was not ended in order ({type(error).__name__}); logs of its last "
@@ -212,7 +212,7 @@ def _say_last_lines(slots: Sequence[SlotActor], say: Callable[[str], None]) -> N
     """Say what slots have for the user once their sessions have ended."""
     for lines in [slot.actor.take_lines.remote() for slot in slots]:
         with suppress(ray.exceptions.RayError):
-            for line in ray.get(lines, timeout=LAST_LINES_S):
+            for line in ray.get(lines, timeout=_LAST_LINES_S):
                 say(line)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from dtsweep.driver.planned import PlannedRun
-from dtsweep.driver.queue import Layout, Queue
+from dtsweep.driver.queue import BatchLayout, Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.unmeasured import Unmeasured
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.trial import Trial
 
-LayOut = Callable[[Plan], Layout]
+_LayOut = Callable[[Plan], BatchLayout]
 """Lays the trials of a plan out where they run."""
 
 
@@ -19,7 +19,7 @@ class Supply:
     """Puts batches of trials into a queue."""
 
     def __init__(
-        self, planned: PlannedRun, queue: Queue, recorder: Recorder, *, lay_out: LayOut
+        self, planned: PlannedRun, queue: Queue, recorder: Recorder, *, lay_out: _LayOut
     ) -> None:
         """Put the first batch into the queue, which has no trials yet."""
         self._planned = planned

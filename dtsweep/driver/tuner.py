@@ -21,7 +21,7 @@ from dtsweep.driver.attempts import Attempts
 from dtsweep.driver.budget import Budget, BudgetSpentError
 from dtsweep.driver.signals import Interrupted
 
-TUNE_SETTINGS = {
+_TUNE_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     # Tune's own handler ends the run with exit code 0.
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
@@ -39,11 +39,11 @@ TUNE_SETTINGS = {
 """Environment of the driver, which Tune reads."""
 
 
-RUNNER_RESTARTS = 2
+_RUNNER_RESTARTS = 2
 """Number of times that Tune may replace the process of a waiting trial."""
 
 
-TRIALS_PER_TUNER = 500
+_TRIALS_PER_TUNER = 500
 """A Tuner slows down and grows with its trials; a fresh one over the same sessions does not."""
 
 
@@ -68,7 +68,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Give Tune the next task: None to wait, FINISHED only when nothing runs any more."""
         attempts = self._attempts
-        if self.handed_out >= TRIALS_PER_TUNER or not attempts.goes_on():
+        if self.handed_out >= _TRIALS_PER_TUNER or not attempts.goes_on():
             # The last attempts of other slots may be long.
             attempts.free_nodes()
             return None if attempts.running else Searcher.FINISHED
@@ -92,7 +92,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Restore nothing, since nothing was kept."""
 
 
-class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skipped
+class _TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skipped
     """Tune's trainable for an attempt: its step has a slot run the task, and waits for the end."""
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -186,7 +186,7 @@ def run_tuners(
         BudgetSpentError: the budget was spent while trials ran; likewise.
         StorageError: rows could not be stored.
     """
-    os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, attempts.slots))}
+    os.environ |= _TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, attempts.slots))}
     address = ray.util.get_node_ip_address()
     own_node_id = ray.get_runtime_context().get_node_id()
     # On this very node: several nodes may share an address.
@@ -199,14 +199,14 @@ def run_tuners(
     while attempts.has_more():
         scheduler.handed_out = 0
         tuner = tune.Tuner(
-            tune.with_resources(TrialRunner, place),
+            tune.with_resources(_TrialRunner, place),
             tune_config=tune.TuneConfig(search_alg=scheduler, num_samples=10**6, reuse_actors=True),
             run_config=tune.RunConfig(
                 name=f"tuner-{time.monotonic_ns()}",
                 storage_path=f"{storage}/tune",
                 verbose=0,
                 callbacks=[each_step],
-                failure_config=tune.FailureConfig(max_failures=RUNNER_RESTARTS),
+                failure_config=tune.FailureConfig(max_failures=_RUNNER_RESTARTS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         )

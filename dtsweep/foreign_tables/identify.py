@@ -28,10 +28,10 @@ def point_of(row: Mapping[str, Any]) -> str:
     return _digest({name: row[name] for name in names})
 
 
-def environment_of(row: Mapping[str, Any], source: str) -> str:
+def _environment_of(row: Mapping[str, Any], source: str) -> str:
     """Name the environment of a row.
 
-    >>> environment_of({"devices": "Tesla T4"}, "lab")
+    >>> _environment_of({"devices": "Tesla T4"}, "lab")
     'imported:lab:Tesla T4'
     """
     if "devices" in row:
@@ -48,7 +48,7 @@ def new_trials(
     equal: Counter[str] = Counter()
     new = []
     for row in rows:
-        names: dict[str, Any] = {"point_id": point_of(row), "env_id": environment_of(row, source)}
+        names: dict[str, Any] = {"point_id": point_of(row), "env_id": _environment_of(row, source)}
         content = _digest({**row, **names, "imported_from": None})
         equal[content] += 1
         trial_id = _digest({"content": content, "number": equal[content]})

@@ -16,7 +16,7 @@ RATES = ("samples_per_s", "tokens_per_s")
 SHARES = ("comm_share", "mfu", "hfu", "device_utilization")
 COUNTS = ("hosts", "global_batch", "data_parallel", "model_parallel")
 
-ALLOWED = (
+_ALLOWED = (
     *(name for name in AXES if name not in ("overlap", "offload")),
     *(*TIMES, *RATES, *SHARES, *COUNTS, "devices", "workload", "semantics", "backend"),
     *("cpus_per_worker", "gpus_per_worker"),
@@ -27,9 +27,9 @@ ALLOWED = (
 
 _PARTS: Mapping[str, Collection[str] | None] = {
     "read": ("sep", "decimal", "thousands", "encoding"),
-    "columns": ALLOWED,
+    "columns": _ALLOWED,
     "settings": None,
-    "constants": (*ALLOWED, "source"),
+    "constants": (*_ALLOWED, "source"),
 }
 """Names in each part of a map; None if all are allowed."""
 
@@ -91,7 +91,7 @@ def draft(columns: Iterable[str]) -> str:
     """Draft a map of a table: names of columns of results are mapped, all others are settings."""
     parts: dict[str, list[str]] = {"columns": [], "settings": []}
     for column in columns:
-        part = "columns" if column in ALLOWED else "settings"
+        part = "columns" if column in _ALLOWED else "settings"
         parts[part].append(f"{json.dumps(column)} = {json.dumps(column)}")
     lines = [
         '# Draft. Move what is not a setting to [columns]: workers = "gpus"; see docs/import.md.'

@@ -21,7 +21,7 @@ from dtsweep.sweep.values import is_storable_name
 if TYPE_CHECKING:
     import pandas as pd
 
-ROUNDING = 0.05
+_ROUNDING = 0.05
 """Largest difference between numbers that should be equal, as a share: tables round."""
 
 SETTING = "workload_"
@@ -128,7 +128,7 @@ def completed(row: dict[str, Any]) -> str | None:
     row.setdefault("semantics", _semantics(row))
     wrong = [*_out_of_range(row)]
     if not wrong:
-        wrong = [*_derive(row), *contradictions(row, rounding=ROUNDING)]
+        wrong = [*_derive(row), *contradictions(row, rounding=_ROUNDING)]
     if wrong:
         row["implausible"] = "; ".join(wrong)
     return None

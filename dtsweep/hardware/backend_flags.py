@@ -57,7 +57,7 @@ _FP32_PRECISIONS = (
 _MIXED = object()
 
 
-class Flag(NamedTuple):
+class _Flag(NamedTuple):
     """One setting of this process."""
 
     read: Callable[[], Any]
@@ -89,7 +89,7 @@ def put_flags(before: Mapping[str, Any]) -> None:
             flags[name].put(value)
 
 
-def _value(flag: Flag) -> Any:
+def _value(flag: _Flag) -> Any:
     try:
         return flag.read()
     except RuntimeError:
@@ -98,18 +98,18 @@ def _value(flag: Flag) -> Any:
 
 
 @cache
-def _flags() -> dict[str, Flag]:
+def _flags() -> dict[str, _Flag]:
     """All settings that this version of torch has, by name."""
     # First, because it says whether the others may be set at all.
-    flags = {"frozen": Flag(torch.backends.flags_frozen, _freeze)} | _fp32_precisions()
+    flags = {"frozen": _Flag(torch.backends.flags_frozen, _freeze)} | _fp32_precisions()
     for path in _ATTRIBUTES:
         if _has(path):
             place, _, name = path.rpartition(".")
             owner = attrgetter(place)(torch)
-            flags[path] = Flag(partial(getattr, owner, name), partial(setattr, owner, name))
+            flags[path] = _Flag(partial(getattr, owner, name), partial(setattr, owner, name))
     for read, put in _FUNCTIONS.items():
         if _has(read) and _has(put):
-            flags[read] = Flag(attrgetter(read)(torch), attrgetter(put)(torch))
+            flags[read] = _Flag(attrgetter(read)(torch), attrgetter(put)(torch))
     return flags | _autocast() | _particular()
 
 
@@ -126,7 +126,7 @@ def _freeze(is_frozen: bool) -> None:
     torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = not is_frozen
 
 
-def _fp32_precisions() -> dict[str, Flag]:
+def _fp32_precisions() -> dict[str, _Flag]:
     """Precision of fp32 by backend and operation.
 
     torch's own attribute of oneDNN sets it for all backends.
@@ -136,16 +136,16 @@ def _fp32_precisions() -> dict[str, Flag]:
     read = torch._C._get_fp32_precision_getter
     put = torch._C._set_fp32_precision_setter
     return {
-        f"fp32_precision of {backend} {operation}": Flag(
+        f"fp32_precision of {backend} {operation}": _Flag(
             partial(read, backend, operation), partial(put, backend, operation)
         )
         for backend, operation in _FP32_PRECISIONS
     }
 
 
-def _autocast() -> dict[str, Flag]:
+def _autocast() -> dict[str, _Flag]:
     return {
-        f"autocast {setting} of {device}": Flag(
+        f"autocast {setting} of {device}": _Flag(
             partial(getattr(torch, read), device), partial(getattr(torch, put), device)
         )
         for device in ("cpu", "cuda")
@@ -156,22 +156,22 @@ def _autocast() -> dict[str, Flag]:
     }
 
 
-def _particular() -> dict[str, Flag]:
+def _particular() -> dict[str, _Flag]:
     """Flags that need more than one call, or are Python's own."""
     return {
-        "deterministic_algorithms": Flag(
+        "deterministic_algorithms": _Flag(
             lambda: (
                 torch.are_deterministic_algorithms_enabled(),
                 torch.is_deterministic_algorithms_warn_only_enabled(),
             ),
             lambda state: torch.use_deterministic_algorithms(state[0], warn_only=state[1]),
         ),
-        "anomaly": Flag(
+        "anomaly": _Flag(
             lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
             lambda state: torch.set_anomaly_enabled(*state),
         ),
-        "default_device": Flag(_default_device, torch.set_default_device),
-        "garbage": Flag(lambda: (gc.isenabled(), gc.get_threshold()), _put_garbage),
+        "default_device": _Flag(_default_device, torch.set_default_device),
+        "garbage": _Flag(lambda: (gc.isenabled(), gc.get_threshold()), _put_garbage),
     }
 
 

@@ -20,13 +20,13 @@ TRY_S, TRIES = 0.003, 3
 NUMBERS = {"cpu": (2**14, 2**18, 2**21), "cuda": (2**18, 2**22, 2**26)}
 """fp32 numbers of a tensor, from those that caches hold to those that main memory does."""
 
-QUEUED = {"cpu": 1, "cuda": 10}
+_QUEUED = {"cpu": 1, "cuda": 10}
 """Operations that are timed together: a GPU has to be waited for."""
 
-SEEN = 2.0
+_SEEN = 2.0
 """Number of times what launching takes an operation has to take for its bytes to be seen moving."""
 
-CHAIN = 200
+_CHAIN = 200
 """Operations in a row, each has a backward, by which launching is timed."""
 
 
@@ -82,7 +82,7 @@ def operation_rates(device: torch.device, *, other_ranks: int = 0) -> OperationR
         taken = {count: _doubling_s(count, device) for count in NUMBERS[device.type]}
     launch_s = min(_launch_s(device) for _ in range(TRIES))
     release_memory(device)
-    moved, rates = rates_of(taken, alone_s, is_queued=QUEUED[device.type] > 1)
+    moved, rates = rates_of(taken, alone_s, is_queued=_QUEUED[device.type] > 1)
     return OperationRates(launch_s, moved, rates)
 
 
@@ -107,7 +107,7 @@ def rates_of(
     """
     *_, largest = taken
     seen = {
-        count: took for count, took in taken.items() if took >= SEEN * alone_s or count == largest
+        count: took for count, took in taken.items() if took >= _SEEN * alone_s or count == largest
     }
     moving = {}
     for count, took in seen.items():
@@ -121,7 +121,7 @@ def rates_of(
 def _doubling_s(count: int, device: torch.device) -> float:
     """Seconds to double this many numbers: the least of all tries, which is least disturbed."""
     source = torch.ones(count, device=device)
-    queued = QUEUED[device.type]
+    queued = _QUEUED[device.type]
     times = list[float]()
     end = time.perf_counter() + TRY_S
     while len(times) < TRIES or time.perf_counter() < end:
@@ -141,8 +141,8 @@ def _launch_s(device: torch.device) -> float:
         value = start
         wait_for(device)
         began = time.perf_counter()
-        for _ in range(CHAIN):
+        for _ in range(_CHAIN):
             value = value * 0.5
         value.backward()
         wait_for(device)
-    return (time.perf_counter() - began) / (2 * CHAIN)
+    return (time.perf_counter() - began) / (2 * _CHAIN)

@@ -21,7 +21,7 @@ from dtsweep.hardware.nvml import driver, find_gpu, topology
 from dtsweep.hardware.variables import ambient
 from dtsweep.provenance.versions import package_versions, versions
 
-IMAGE_DIGESTS = ("CONTAINER_IMAGE_DIGEST", "IMAGE_DIGEST")
+_IMAGE_DIGESTS = ("CONTAINER_IMAGE_DIGEST", "IMAGE_DIGEST")
 """Variables that may name the image of a container, which does not know its own."""
 
 
@@ -117,7 +117,7 @@ def host(root: Path = ROOT) -> dict[str, Any]:
         "network": _network(root),
         "container": _container(root),
         "image_digest": next(
-            (os.environ[name] for name in IMAGE_DIGESTS if name in os.environ), None
+            (os.environ[name] for name in _IMAGE_DIGESTS if name in os.environ), None
         ),
     }
 

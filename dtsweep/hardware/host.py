@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
-NETWORK = Path("/sys/class/net")
-POWERCAP = Path("/sys/class/powercap")
+_NETWORK = Path("/sys/class/net")
+_POWERCAP = Path("/sys/class/powercap")
 ROOT = Path("/")
 
 
@@ -38,11 +38,11 @@ def network_bytes() -> dict[str, tuple[int, int]]:
     return {
         name: byte_counts
         for name, byte_counts in counted.items()
-        if (NETWORK / name / "device").exists()
+        if (_NETWORK / name / "device").exists()
     } or counted
 
 
-def cpu_energy_counters(powercap: Path = POWERCAP) -> dict[str, tuple[int, int]] | None:
+def cpu_energy_counters(powercap: Path = _POWERCAP) -> dict[str, tuple[int, int]] | None:
     """Read the energy of each CPU package (RAPL) and its counter's range, in microjoules.
 
     Returns:
@@ -80,7 +80,7 @@ def cpu_energy_j(
     return total / 1e6
 
 
-MOST_IN_USE = 0.25
+_MOST_IN_USE = 0.25
 """Share of a machine's cores in use by other processes, above which answers may stay open."""
 
 
@@ -89,7 +89,7 @@ def busy_words(address: str | None) -> str | None:
     if address not in (None, "local") or os.environ.get("RAY_ADDRESS"):
         return None
     busy, cores = cores_in_use()
-    if busy <= MOST_IN_USE * cores:
+    if busy <= _MOST_IN_USE * cores:
         return None
     return (
         f"other processes use {busy:.1f} of {cores} cores of this machine: expect undecided "

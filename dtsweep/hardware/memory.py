@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-HANDLE_BYTES = 256 * 2**20
+_HANDLE_BYTES = 256 * 2**20
 """Free memory of a GPU below which a handle of cuBLAS or cuDNN may not fit."""
 
 
@@ -118,7 +118,7 @@ def _is_full() -> bool:
         free_bytes, _ = torch.cuda.mem_get_info()
     except RuntimeError:  # a kernel has failed: the device answers no more
         return False
-    return free_bytes < HANDLE_BYTES
+    return free_bytes < _HANDLE_BYTES
 
 
 def retries(device: torch.device) -> int:

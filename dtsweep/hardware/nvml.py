@@ -11,7 +11,7 @@ from typing import Any
 
 import pynvml
 
-CLOCK_LIMITS: Mapping[int, str] = MappingProxyType(
+_CLOCK_LIMITS: Mapping[int, str] = MappingProxyType(
     {
         0x2: "ApplicationsClocksSetting",
         0x4: "SwPowerCap",
@@ -36,28 +36,28 @@ The others are there by design: a GPU at full load runs at its power cap, and so
 CLOCK_SETTINGS = frozenset({"ApplicationsClocksSetting", "DisplayClockSetting"})
 """Those that someone set: they hold whatever the GPU does."""
 
-IDLE = 0x1
+_IDLE = 0x1
 
-MPS_SERVER = "nvidia-cuda-mps-server"
+_MPS_SERVER = "nvidia-cuda-mps-server"
 """Process that holds the contexts of MPS on a GPU; the programs that it serves are others."""
 
-COMPUTE_MODES: Mapping[int, str] = MappingProxyType(
+_COMPUTE_MODES: Mapping[int, str] = MappingProxyType(
     {0: "default", 2: "prohibited", 3: "exclusive_process"}
 )
 """`nvmlComputeMode_t`; 1 is no longer supported."""
 
-TOPOLOGY: Mapping[int, str] = MappingProxyType(
+_TOPOLOGY: Mapping[int, str] = MappingProxyType(
     {0: "internal", 10: "single", 20: "multiple", 30: "hostbridge", 40: "node", 50: "system"}
 )
 """`nvmlGpuTopologyLevel_t`: what two GPUs share on the way to each other, nearest first."""
 
-XID = 0x8
-ERRORS: Mapping[int, str] = MappingProxyType(
-    {0x1: "ECC single-bit", 0x2: "ECC double-bit", XID: "Xid"}
+_XID = 0x8
+_ERRORS: Mapping[int, str] = MappingProxyType(
+    {0x1: "ECC single-bit", 0x2: "ECC double-bit", _XID: "Xid"}
 )
 """`nvmlEventType` of the events that tell of an error."""
 
-MOST_ERRORS = 100
+_MOST_ERRORS = 100
 """Errors that are reported of one window."""
 
 
@@ -73,7 +73,7 @@ class Reading:
     """Of the multiprocessors."""
     temperature_celsius: float | None
     limits: int | None
-    """Bits of `CLOCK_LIMITS`."""
+    """Bits of `_CLOCK_LIMITS`."""
     power_w: float | None
     """Mean of the last second or less."""
 
@@ -156,7 +156,7 @@ class Gpu:
             path = self.nvml.nvmlSystemGetProcessName(pid)
         except (pynvml.NVMLError, AttributeError, UnicodeDecodeError):
             return False
-        return PurePath(path).name == MPS_SERVER
+        return PurePath(path).name == _MPS_SERVER
 
     def other_processes(self, own_pids: Collection[int]) -> int | None:
         """Count the processes on the GPU that are not ours.
@@ -174,7 +174,7 @@ class Gpu:
 
     def watch_errors(self) -> Any:
         """Have the driver keep the errors of this GPU for `errors`; None where it keeps none."""
-        kinds = (self.ask("nvmlDeviceGetSupportedEventTypes") or 0) & sum(ERRORS)
+        kinds = (self.ask("nvmlDeviceGetSupportedEventTypes") or 0) & sum(_ERRORS)
         if not kinds:
             return None
         try:
@@ -192,15 +192,15 @@ class Gpu:
         if events is None:
             return None
         names: list[str] = []
-        while len(names) < MOST_ERRORS:
+        while len(names) < _MOST_ERRORS:
             try:
                 event = self.nvml.nvmlEventSetWait_v2(events, 0)
             except pynvml.NVMLError_Timeout:
                 break
             except pynvml.NVMLError:
                 return names or None
-            name = ERRORS.get(event.eventType, f"event {event.eventType}")
-            if event.eventType == XID:
+            name = _ERRORS.get(event.eventType, f"event {event.eventType}")
+            if event.eventType == _XID:
                 name = f"Xid {event.eventData}"
             names.append(name)
         return names
@@ -219,7 +219,7 @@ class Gpu:
             "power_limit_default_w": _scaled(
                 self.ask("nvmlDeviceGetPowerManagementDefaultLimit"), 1e-3
             ),
-            "compute_mode": COMPUTE_MODES.get(self.ask("nvmlDeviceGetComputeMode")),
+            "compute_mode": _COMPUTE_MODES.get(self.ask("nvmlDeviceGetComputeMode")),
             # Of the slot and the GPU together. The current ones fall while a GPU is idle.
             "pcie_generation": self.ask("nvmlDeviceGetMaxPcieLinkGeneration"),
             "pcie_width": self.ask("nvmlDeviceGetMaxPcieLinkWidth"),
@@ -259,7 +259,7 @@ class Gpu:
             for name, index in (("p2p", 0), ("nvlink", 2))
         }
         return " ".join(
-            [TOPOLOGY.get(level, "unknown"), *(name for name, does in works.items() if does)]
+            [_TOPOLOGY.get(level, "unknown"), *(name for name, does in works.items() if does)]
         )
 
 
@@ -338,8 +338,8 @@ def limit_names(bits: int) -> list[str]:
     >>> limit_names(0x4 | 0x1000)
     ['SwPowerCap', '0x1000']
     """
-    names = [name for bit, name in CLOCK_LIMITS.items() if bits & bit]
-    if unnamed := bits & ~(IDLE | sum(CLOCK_LIMITS)):
+    names = [name for bit, name in _CLOCK_LIMITS.items() if bits & bit]
+    if unnamed := bits & ~(_IDLE | sum(_CLOCK_LIMITS)):
         names.append(f"{unnamed:#x}")
     return names
 

@@ -16,20 +16,20 @@ from dtsweep.errors import SweepError
 from dtsweep.hardware.memory import release_memory
 from dtsweep.sweep.precision import PRECISIONS
 
-MATMUL_S = 0.3
+_MATMUL_S = 0.3
 """Time for which matrix products are tried."""
 
-PRODUCT_S = 0.02
+_PRODUCT_S = 0.02
 """Target time of one product on a CPU: long enough for all threads, short enough for many tries."""
 
-GPU_SIZE = 8192
+_GPU_SIZE = 8192
 """Rows and columns of a product on a GPU: 1 to 20 ms on the devices below, in at most 0.8 GB."""
 
-Factors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+_Factors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Left, right, and room for their product."""
 
 
-class MatmulRates(NamedTuple):
+class _MatmulRates(NamedTuple):
     """FLOP/s of a large matrix product."""
 
     reached: float
@@ -39,7 +39,7 @@ class MatmulRates(NamedTuple):
     """Rate by consumed CPU time, which other work does not change; on a GPU equal to `reached`."""
 
 
-class Peak(NamedTuple):
+class _Peak(NamedTuple):
     """Dense rates of a device, in TFLOP/s by precision; a missing precision is unknown."""
 
     name: str
@@ -57,57 +57,57 @@ def _tensor_cores(
 
 # The sheets of Ampere and later print rates with sparsity, twice what is here. fp32 is without
 # tensor cores.
-PEAKS: tuple[Peak, ...] = (
-    Peak(
+PEAKS: tuple[_Peak, ...] = (
+    _Peak(
         r"\bGB200\b",
         "NVIDIA Blackwell data sheet, GB200 NVL72 per GPU",
         _tensor_cores(2500, 1250, 80),
     ),
-    Peak(r"\bGB300\b", "torchtitan get_peak_flops", _tensor_cores(2500)),
-    Peak(
+    _Peak(r"\bGB300\b", "torchtitan get_peak_flops", _tensor_cores(2500)),
+    _Peak(
         r"\bB[23]00\b",
         "NVIDIA HGX B200 and B300 data sheets, an eighth",
         _tensor_cores(2250, 1125, 75),
     ),
-    Peak(r"\bGH200\b", "NVIDIA GH200 data sheet", _tensor_cores(989)),
-    Peak(r"\bH200 NVL\b", "nanochat get_peak_flops", _tensor_cores(836)),
-    Peak(r"\bH200\b", "NVIDIA H200 data sheet, SXM", _tensor_cores(989, 494.5, 67)),
-    Peak(r"\bH100 NVL\b", "NVIDIA H100 data sheet, NVL", _tensor_cores(835, 417.5, 60)),
+    _Peak(r"\bGH200\b", "NVIDIA GH200 data sheet", _tensor_cores(989)),
+    _Peak(r"\bH200 NVL\b", "nanochat get_peak_flops", _tensor_cores(836)),
+    _Peak(r"\bH200\b", "NVIDIA H200 data sheet, SXM", _tensor_cores(989, 494.5, 67)),
+    _Peak(r"\bH100 NVL\b", "NVIDIA H100 data sheet, NVL", _tensor_cores(835, 417.5, 60)),
     # The A800 and H800 are the A100 and H100 with slower NVLink and, the H800, slower fp64.
-    Peak(r"\bH[18]00 PCIe\b", "NVIDIA H100 data sheet, PCIe", _tensor_cores(756, 378, 51)),
-    Peak(
+    _Peak(r"\bH[18]00 PCIe\b", "NVIDIA H100 data sheet, PCIe", _tensor_cores(756, 378, 51)),
+    _Peak(
         r"\bH100\b.*(HBM3|SXM)|\bH800$",
         "NVIDIA H100 data sheet, SXM",
         _tensor_cores(989, 494.5, 67),
     ),
-    Peak(r"\bH20\b", "torchtitan get_peak_flops", _tensor_cores(148)),
-    Peak(r"\bA[18]00\b", "NVIDIA A100 data sheet", _tensor_cores(312, 156, 19.5)),
-    Peak(r"\bA40\b", "NVIDIA A40 data sheet", _tensor_cores(149.7, 74.8, 37.4)),
-    Peak(r"\bA30\b", "NVIDIA A30 data sheet", _tensor_cores(165)),
-    Peak(r"\bA10\b", "NVIDIA A10 data sheet", _tensor_cores(125, 62.5, 31.2)),
-    Peak(r"\bA10G\b", "NVIDIA A10G data sheet (AWS)", _tensor_cores(70, 35, 35)),
-    Peak(
+    _Peak(r"\bH20\b", "torchtitan get_peak_flops", _tensor_cores(148)),
+    _Peak(r"\bA[18]00\b", "NVIDIA A100 data sheet", _tensor_cores(312, 156, 19.5)),
+    _Peak(r"\bA40\b", "NVIDIA A40 data sheet", _tensor_cores(149.7, 74.8, 37.4)),
+    _Peak(r"\bA30\b", "NVIDIA A30 data sheet", _tensor_cores(165)),
+    _Peak(r"\bA10\b", "NVIDIA A10 data sheet", _tensor_cores(125, 62.5, 31.2)),
+    _Peak(r"\bA10G\b", "NVIDIA A10G data sheet (AWS)", _tensor_cores(70, 35, 35)),
+    _Peak(
         r"\bRTX A6000\b",
         "torchtitan get_peak_flops; fp32: NVIDIA RTX A6000 data sheet",
         _tensor_cores(154.85, fp32=38.7),
     ),
-    Peak(r"\bL40S\b", "NVIDIA L40S data sheet", _tensor_cores(362, 183, 91.6)),
-    Peak(r"\bL40\b", "NVIDIA L40 data sheet", _tensor_cores(181, 90.5, 90.5)),
-    Peak(r"\bL20\b", "veRL get_device_flops", _tensor_cores(119.5)),
-    Peak(r"\bL4\b", "NVIDIA L4 data sheet", _tensor_cores(121, 60, 30.3)),
-    Peak(r"\bV100S-PCIE\b", "NVIDIA V100 data sheet", {"fp16": 130, "fp32": 16.4}),
-    Peak(r"\bV100-SXM2\b", "NVIDIA V100 data sheet", {"fp16": 125, "fp32": 15.7}),
-    Peak(r"\bV100-PCIE\b", "NVIDIA V100 data sheet", {"fp16": 112, "fp32": 14}),
-    Peak(r"\bT4\b", "NVIDIA T4 data sheet", {"fp16": 65, "fp32": 8.1}),
-    Peak(
+    _Peak(r"\bL40S\b", "NVIDIA L40S data sheet", _tensor_cores(362, 183, 91.6)),
+    _Peak(r"\bL40\b", "NVIDIA L40 data sheet", _tensor_cores(181, 90.5, 90.5)),
+    _Peak(r"\bL20\b", "veRL get_device_flops", _tensor_cores(119.5)),
+    _Peak(r"\bL4\b", "NVIDIA L4 data sheet", _tensor_cores(121, 60, 30.3)),
+    _Peak(r"\bV100S-PCIE\b", "NVIDIA V100 data sheet", {"fp16": 130, "fp32": 16.4}),
+    _Peak(r"\bV100-SXM2\b", "NVIDIA V100 data sheet", {"fp16": 125, "fp32": 15.7}),
+    _Peak(r"\bV100-PCIE\b", "NVIDIA V100 data sheet", {"fp16": 112, "fp32": 14}),
+    _Peak(r"\bT4\b", "NVIDIA T4 data sheet", {"fp16": 65, "fp32": 8.1}),
+    _Peak(
         r"\bMI3(00|25)X\b",
         "AMD Instinct product pages (torchtitan get_peak_flops)",
         _tensor_cores(1300),
     ),
-    Peak(
+    _Peak(
         r"\bMI355X\b", "AMD Instinct product page (torchtitan get_peak_flops)", _tensor_cores(2500)
     ),
-    Peak(
+    _Peak(
         r"\bMI250X\b",
         "AMD Instinct product page, per die (torchtitan get_peak_flops)",
         _tensor_cores(191.5),
@@ -163,7 +163,7 @@ def matmul_flops(device: torch.device, precision: str) -> float:
 
 
 @functools.cache
-def matmul_rates(device: torch.device, precision: str, *, other_ranks: int = 0) -> MatmulRates:  # noqa: ARG001  # a key
+def matmul_rates(device: torch.device, precision: str, *, other_ranks: int = 0) -> _MatmulRates:  # noqa: ARG001  # a key
     """Measure the rate of large square matrix products in about 0.3 s, once per process and world.
 
     A CPU uses the threads that torch has. The memory of the products, up to 0.8 GB on a GPU, is
@@ -200,8 +200,8 @@ def matmul_rates(device: torch.device, precision: str, *, other_ranks: int = 0) 
     return rates
 
 
-def _flops_on_cpu(dtype: torch.dtype) -> MatmulRates:
-    """Enlarge the product until it takes about `PRODUCT_S`, then repeat it.
+def _flops_on_cpu(dtype: torch.dtype) -> _MatmulRates:
+    """Enlarge the product until it takes about `_PRODUCT_S`, then repeat it.
 
     Returns the best time, and the CPU time of all repeats.
     """
@@ -211,9 +211,9 @@ def _flops_on_cpu(dtype: torch.dtype) -> MatmulRates:
     for _ in range(3):
         factors = _factors(size, dtype, device)
         product_s = min(_product_s(factors) for _ in range(3))
-        size = max(64, 64 * round(size * (PRODUCT_S / product_s) ** (1 / 3) / 64))
+        size = max(64, 64 * round(size * (_PRODUCT_S / product_s) ** (1 / 3) / 64))
     factors = _factors(size, dtype, device)
-    end = time.perf_counter() + MATMUL_S
+    end = time.perf_counter() + _MATMUL_S
     began_s = time.process_time()
     products_s = [_product_s(factors)]
     while time.perf_counter() < end:
@@ -223,26 +223,26 @@ def _flops_on_cpu(dtype: torch.dtype) -> MatmulRates:
     alone_s = (time.process_time() - began_s) / torch.get_num_threads() / len(products_s)
     best_s = min(products_s)
     # No time at all: a clock that counts whole ticks.
-    return MatmulRates(
+    return _MatmulRates(
         reached=2 * size**3 / best_s, alone=2 * size**3 / min(best_s, alone_s or best_s)
     )
 
 
-def _product_s(factors: Factors) -> float:
+def _product_s(factors: _Factors) -> float:
     left, right, product = factors
     began = time.perf_counter()
     torch.mm(left, right, out=product)
     return time.perf_counter() - began
 
 
-def _flops_on_gpu(device: torch.device, dtype: torch.dtype) -> MatmulRates:
+def _flops_on_gpu(device: torch.device, dtype: torch.dtype) -> _MatmulRates:
     """Queue products with an event before and after each: FLOP/s of the best."""
-    left, right, product = _factors(GPU_SIZE, dtype, device)
+    left, right, product = _factors(_GPU_SIZE, dtype, device)
     stream = torch.cuda.current_stream(device)
     torch.mm(left, right, out=product)
     torch.cuda.synchronize(device)
     best_s = float("inf")
-    end = time.perf_counter() + MATMUL_S
+    end = time.perf_counter() + _MATMUL_S
     while time.perf_counter() < end:
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(11)]
         marks[0].record(stream)
@@ -254,10 +254,10 @@ def _flops_on_gpu(device: torch.device, dtype: torch.dtype) -> MatmulRates:
             best_s,
             *(before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(marks)),
         )
-    return MatmulRates(reached=2 * GPU_SIZE**3 / best_s, alone=2 * GPU_SIZE**3 / best_s)
+    return _MatmulRates(reached=2 * _GPU_SIZE**3 / best_s, alone=2 * _GPU_SIZE**3 / best_s)
 
 
-def _factors(size: int, dtype: torch.dtype, device: torch.device) -> Factors:
+def _factors(size: int, dtype: torch.dtype, device: torch.device) -> _Factors:
     """Two factors and room for the product; random, because a GPU is faster on zeros."""
     generator = torch.Generator(device).manual_seed(0)
     left, right = (

@@ -21,16 +21,16 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
-END_S = 1.0
+_END_S = 1.0
 """Seconds that new threads and child processes have to end by themselves after an attempt."""
 
-LIBRARIES = frozenset({"dtsweep", "ray", "torch", "tqdm"})
+_LIBRARIES = frozenset({"dtsweep", "ray", "torch", "tqdm"})
 """Packages whose threads may stay: they start one per process, which waits for its next use."""
 
-SET_BY_TORCH = frozenset({"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"})
+_SET_BY_TORCH = frozenset({"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"})
 """Variables that torch sets when a part of it is used first."""
 
-HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "compile_worker")
+_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "compile_worker")
 """Parts of the command lines of child processes that Python and torch keep for their next use."""
 
 
@@ -46,7 +46,7 @@ class LeftState:
 
 
 @dataclass(frozen=True)
-class Setting:
+class _Setting:
     """A value of this process that can be read, compared and set."""
 
     name: str
@@ -84,7 +84,7 @@ class ProcessState:
         ]
         settings, remaining = _put_back(self._settings)
         changed += settings
-        until = time.monotonic() + END_S
+        until = time.monotonic() + _END_S
         pids = set(child_pids(self._tasks)) - self._children
         ended, alive = _end_children(pids, until=until)
         changed += ended
@@ -98,7 +98,7 @@ class ProcessState:
             name
             for name in before.keys() | os.environ.keys()
             if before.get(name) != os.environ.get(name)
-            and not (name in SET_BY_TORCH and name not in before)
+            and not (name in _SET_BY_TORCH and name not in before)
         )
         for name in changed:
             if name in before:
@@ -130,7 +130,7 @@ class ProcessState:
             yield f"sys.{name}"
 
 
-def _put_back(settings: Sequence[tuple[Setting, Any]]) -> tuple[list[str], list[str]]:
+def _put_back(settings: Sequence[tuple[_Setting, Any]]) -> tuple[list[str], list[str]]:
     """Set what differs from its earlier value.
 
     Args:
@@ -152,10 +152,10 @@ def _put_back(settings: Sequence[tuple[Setting, Any]]) -> tuple[list[str], list[
     return changed, remaining
 
 
-def _settings() -> Iterator[Setting]:
+def _settings() -> Iterator[_Setting]:
     """Yield the settings of this process that can be read and set; `backend_flags` has torch's."""
-    yield Setting("sys.path", lambda: list(sys.path), _put_path)
-    yield Setting(
+    yield _Setting("sys.path", lambda: list(sys.path), _put_path)
+    yield _Setting(
         "CPU affinity",
         functools.partial(os.sched_getaffinity, 0),
         functools.partial(os.sched_setaffinity, 0),
@@ -163,7 +163,7 @@ def _settings() -> Iterator[Setting]:
     # Only the main thread can set handlers; in a rank of Ray Train the workload is in another.
     if threading.current_thread() is threading.main_thread():
         for number in signal.Signals:
-            yield Setting(
+            yield _Setting(
                 f"handler of {number.name}",
                 functools.partial(signal.getsignal, number),
                 functools.partial(_put_handler, number),
@@ -225,7 +225,7 @@ def _end_children(pids: Collection[int], *, until: float) -> tuple[list[str], li
             for process in (*child.children(recursive=True), child):
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
-            child.wait(END_S)
+            child.wait(_END_S)
         except psutil.NoSuchProcess:
             continue
         except psutil.Error:  # of another user, or it takes long to end
@@ -242,7 +242,7 @@ def _own_child(pid: int) -> psutil.Process | None:
         command = " ".join(child.cmdline())
     except psutil.Error:
         return None
-    if any(helper in command for helper in HELPERS):
+    if any(helper in command for helper in _HELPERS):
         return None
     return child
 
@@ -250,7 +250,7 @@ def _own_child(pid: int) -> psutil.Process | None:
 def _still_running(before: Collection[threading.Thread], *, until: float) -> Iterator[str]:
     """Wait for new threads of Python; yield those that still run."""
     for thread in threading.enumerate():
-        if thread in before or _package_of(thread) in LIBRARIES:
+        if thread in before or _package_of(thread) in _LIBRARIES:
             continue
         _join(thread, until=until)
         if thread.is_alive():

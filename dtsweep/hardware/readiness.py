@@ -18,11 +18,11 @@ import pynvml
 
 from dtsweep.hardware.nvml import Gpu, all_gpus
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # nothing is written there
-CGROUP = Path("/sys/fs/cgroup")
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # nothing is written there
+_CGROUP = Path("/sys/fs/cgroup")
 
 
-def free_memory_bytes(cgroup: Path = CGROUP) -> int:
+def free_memory_bytes(cgroup: Path = _CGROUP) -> int:
     """Memory still available to processes: of the machine, or of a container that has less."""
     free_bytes = [int(psutil.virtual_memory().available)]
     for folder, limit, used, prefix in (
@@ -61,7 +61,7 @@ def disk_bytes(folder: str | Path) -> dict[str, int]:
     return {"total_bytes": usage.total, "free_bytes": usage.free}
 
 
-def shared_memory_bytes(folder: Path = SHARED_MEMORY) -> int | None:
+def shared_memory_bytes(folder: Path = _SHARED_MEMORY) -> int | None:
     """Size of the shared memory of this host or container."""
     if not folder.is_dir():
         return None

@@ -22,7 +22,7 @@ from dtsweep.hardware.host import cpu_energy_counters, cpu_energy_j, network_byt
 from dtsweep.hardware.nvml import SLOWDOWNS, Reading, find_gpu, limit_names
 from dtsweep.sweep.settings import ENERGY_FROM_S
 
-LOOK_BACK_S = 1.0
+_LOOK_BACK_S = 1.0
 """Seconds that NVML's utilization and power may look back; earlier readings are ignored."""
 
 
@@ -30,19 +30,19 @@ def _names_of_limits(seen: Iterable[int]) -> list[str]:
     return sorted({name for bits in seen for name in limit_names(bits)})
 
 
-READ_COLUMNS: Mapping[str, tuple[str, Callable[[list[Any]], Any], float]] = {
-    "device_utilization": ("utilization", fmean, LOOK_BACK_S),
+_READ_COLUMNS: Mapping[str, tuple[str, Callable[[list[Any]], Any], float]] = {
+    "device_utilization": ("utilization", fmean, _LOOK_BACK_S),
     "device_memory_used_bytes": ("memory_bytes", max, 0.0),
     "sm_clock_hz": ("clock_hz", fmean, 0.0),
     "temperature_celsius": ("temperature_celsius", max, 0.0),
     "throttle_reasons": ("limits", _names_of_limits, 0.0),
-    "power_w": ("power_w", fmean, LOOK_BACK_S),
+    "power_w": ("power_w", fmean, _LOOK_BACK_S),
 }
 """Columns of `ranks` from readings: field of a `Reading`, reduction, and first second used."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Edge:
+class _Edge:
     """Counters at an edge of a window."""
 
     at_s: float
@@ -141,12 +141,12 @@ class Telemetry:
         if not self._memory_bytes:
             self.read()
         columns = {
-            **host_columns(self._first, last),
+            **_host_columns(self._first, last),
             "host_memory_used_bytes": max(self._memory_bytes),
         }
         if not self._gpu:
             return {**columns, "telemetry_flags": []}
-        columns |= gpu_columns(self._first, last, self._gpu_readings)
+        columns |= _gpu_columns(self._first, last, self._gpu_readings)
         columns["power_limit_w"] = self._gpu.power_limit_w()
         columns["device_errors"] = self._gpu.errors(self._error_events)
         noticed = _flags(columns)
@@ -173,11 +173,11 @@ class Telemetry:
         if self._thread:
             self._thread.join()
 
-    def _edge(self) -> Edge:
+    def _edge(self) -> _Edge:
         cpu = psutil.cpu_times()
         # Time of guests is part of `user` and `nice` already.
         total_s = sum(cpu) - cpu.guest - cpu.guest_nice
-        return Edge(
+        return _Edge(
             at_s=self._now(),
             process_s=time.process_time(),
             cpu_s=(total_s - cpu.idle - cpu.iowait, total_s),
@@ -188,7 +188,7 @@ class Telemetry:
         )
 
 
-def host_columns(first: Edge, last: Edge) -> dict[str, Any]:
+def _host_columns(first: _Edge, last: _Edge) -> dict[str, Any]:
     """Columns of `ranks` for the process and its host between two edges."""
     busy_s = last.cpu_s[0] - first.cpu_s[0]
     total_s = last.cpu_s[1] - first.cpu_s[1]
@@ -209,12 +209,12 @@ def host_columns(first: Edge, last: Edge) -> dict[str, Any]:
     }
 
 
-def gpu_columns(
-    first: Edge, last: Edge, readings: Sequence[tuple[float, Reading]]
+def _gpu_columns(
+    first: _Edge, last: _Edge, readings: Sequence[tuple[float, Reading]]
 ) -> dict[str, Any]:
     """Columns of `ranks` for a GPU between two edges."""
     columns: dict[str, Any] = {}
-    for column, (field, reduced, since_s) in READ_COLUMNS.items():
+    for column, (field, reduced, since_s) in _READ_COLUMNS.items():
         values = _without_none(
             getattr(reading, field) for at_s, reading in readings if at_s >= since_s
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dtsweep.secret import hidden
 
-FAMILIES = (
+_FAMILIES = (
     # What exchanges.
     "NCCL_",
     "RCCL_",
@@ -79,7 +79,7 @@ FAMILIES = (
 )
 """Variables with these beginnings change what libraries do."""
 
-SINGLE = frozenset(
+_SINGLE = frozenset(
     {
         "DISABLE_ADDMM_CUDA_LT",
         "GLIBC_TUNABLES",
@@ -112,7 +112,7 @@ NO_GPUS: Mapping[str, str] = {"CUDA_VISIBLE_DEVICES": ""}
 Ray shows them all GPUs, and a call that asks torch's accelerator makes a context on the first.
 """
 
-NOT_OF_THE_MACHINE = frozenset(
+_NOT_OF_THE_MACHINE = frozenset(
     {
         "NCCL_COMM_ID",
         "NCCL_HOSTID",
@@ -141,7 +141,7 @@ NOT_OF_THE_MACHINE = frozenset(
 )
 """Variables of those families that tell a rank, a run or a user from another."""
 
-PLACES = (
+_PLACES = (
     "_CACHE_DIR",
     "_CACHE_PATH",
     "_DB_PATH",
@@ -150,7 +150,7 @@ PLACES = (
     "_LOG_DIRECTORY",
     "_OUTPUT_DIR",
 )
-LOGS = (
+_LOGS = (
     "_LOGGING_FILE",
     "_LOG_FILE",
     "_LOG_LEVEL",
@@ -160,9 +160,9 @@ LOGS = (
     "_LOGS",
     "_LOGS_OUT",
 )
-ENDINGS = (
-    *PLACES,
-    *LOGS,
+_ENDINGS = (
+    *_PLACES,
+    *_LOGS,
     "_PIPE_DIRECTORY",
     "_REDIS_HOST",
     "_REDIS_PORT",
@@ -172,7 +172,7 @@ ENDINGS = (
 """Endings of variables of those families that set paths, log levels or device numbers."""
 
 
-READ_LATE = FAMILIES[: FAMILIES.index("TORCH_")]
+_READ_LATE = _FAMILIES[: _FAMILIES.index("TORCH_")]
 """Variables with these beginnings are read when a process group is made."""
 
 
@@ -185,7 +185,7 @@ def read_at_start(variables: Mapping[str, str]) -> list[str]:
     return [
         name
         for name in variables
-        if name in SINGLE or (name.startswith(FAMILIES) and not name.startswith(READ_LATE))
+        if name in _SINGLE or (name.startswith(_FAMILIES) and not name.startswith(_READ_LATE))
     ]
 
 
@@ -208,11 +208,11 @@ def ambient(
     >>> ambient(environment, own_variables=["NCCL_ALGO"])
     {'NCCL_DEBUG': 'WARN'}
     """
-    left_out = NOT_OF_THE_MACHINE.union(own_variables)
+    left_out = _NOT_OF_THE_MACHINE.union(own_variables)
     variables = {
         name: value
         for name, value in sorted(environment.items())
-        if (name in SINGLE or (name.startswith(FAMILIES) and not name.endswith(ENDINGS)))
+        if (name in _SINGLE or (name.startswith(_FAMILIES) and not name.endswith(_ENDINGS)))
         and name not in left_out
     }
     if "LD_PRELOAD" in variables:

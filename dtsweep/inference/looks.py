@@ -8,7 +8,7 @@ import numpy as np
 
 from dtsweep.inference.variance import Numbers
 
-FIRST_LOOK = 2
+_FIRST_LOOK = 2
 """Launches of a point at the first look: one launch shows no variance."""
 
 _CELLS = 801
@@ -34,7 +34,7 @@ def look_level(confidence: float, max_launches: int) -> float:
     from scipy.special import ndtr, ndtri
 
     level = 1 - confidence
-    if max_launches <= FIRST_LOOK:
+    if max_launches <= _FIRST_LOOK:
         return level
     one_look = float(-ndtri(level / 2))
     bound = brentq(
@@ -52,11 +52,11 @@ def _crossing(bound: float, last: int) -> float:
     """
     edges: Numbers = np.linspace(-8, 8, _CELLS) * last**0.5
     width = edges[1] - edges[0]
-    density = _normal(edges, FIRST_LOOK)
+    density = _normal(edges, _FIRST_LOOK)
     step = _normal(np.subtract.outer(edges, edges), 1) * width
     going_on = 1.0
-    for launches in range(FIRST_LOOK, last + 1):
-        if launches > FIRST_LOOK:
+    for launches in range(_FIRST_LOOK, last + 1):
+        if launches > _FIRST_LOOK:
             density = step @ density
         # A cell on the bound counts by its share within.
         inside = (bound * launches**0.5 - np.abs(edges)) / width + 0.5

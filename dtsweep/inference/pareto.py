@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Costs = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+_Costs = NDArray[np.float64]
+_Flags = NDArray[np.bool_]
 
 _BEYOND = 1e300
 """In place of infinity."""
 
 
-def on_frontier(costs: Costs) -> Flags:
+def on_frontier(costs: _Costs) -> _Flags:
     """Mark the rows that no other row dominates.
 
     Args:
@@ -34,7 +34,7 @@ def on_frontier(costs: Costs) -> Flags:
     return is_on_frontier
 
 
-def on_frontiers(draws: Costs) -> Flags:
+def on_frontiers(draws: _Costs) -> _Flags:
     """Mark the rows of each draw that no other row of it dominates, as `on_frontier` does.
 
     Args:
@@ -62,7 +62,7 @@ def on_frontiers(draws: Costs) -> Flags:
     return is_on_frontier
 
 
-def hypervolume_of(costs: Costs, reference: NDArray[np.float64]) -> float:
+def hypervolume_of(costs: _Costs, reference: NDArray[np.float64]) -> float:
     """Measure the volume between a reference point and the rows that dominate it.
 
     Args:
@@ -81,7 +81,7 @@ def hypervolume_of(costs: Costs, reference: NDArray[np.float64]) -> float:
     return float(moocore.hypervolume(inside, ref=reference))
 
 
-def knee_of(costs: Costs) -> int | None:
+def knee_of(costs: _Costs) -> int | None:
     """Find the knee of a frontier: the row with the least sum of objectives scaled to [0, 1].
 
     It is the one of the least sum, when each objective goes from 0, its best on the frontier, to 1,
@@ -102,7 +102,7 @@ def knee_of(costs: Costs) -> int | None:
     return None if row < 0 else row
 
 
-def knees_of(draws: Costs, is_on_frontier: Flags) -> NDArray[np.intp]:
+def knees_of(draws: _Costs, is_on_frontier: _Flags) -> NDArray[np.intp]:
     """Find the knee of each draw, as `knee_of` does.
 
     Args:

@@ -43,7 +43,7 @@ class Test:
     """
 
 
-PLAIN = Test()
+_PLAIN = Test()
 """Test at 5 %, without an indifference zone and drift."""
 
 
@@ -66,7 +66,7 @@ class PowerAnalysis(NamedTuple):
 
 
 def power_of(
-    contrast: Contrasts, launches: Launches, a: int, b: int, *, test: Test = PLAIN
+    contrast: Contrasts, launches: Launches, a: int, b: int, *, test: Test = _PLAIN
 ) -> PowerAnalysis:
     """Compute what the launches of two points can detect, by the present error of their contrast.
 

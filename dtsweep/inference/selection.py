@@ -18,7 +18,7 @@ from dtsweep.inference.variance import Numbers
 from dtsweep.inference.verdicts import Answer
 from dtsweep.measure.statistics import students_t
 
-Truth = NDArray[np.bool_]
+_Truth = NDArray[np.bool_]
 
 LEAST_AGAIN = 3
 """Points that the second round launches at least: one alone shows no difference of launches."""
@@ -48,7 +48,7 @@ class Differences:
     """Degrees of freedom of that error; infinite where it is assumed."""
     drift: Numbers
     """Drift of the machine that the launches can't average out, added to each half-width."""
-    is_tested: Truth
+    is_tested: _Truth
     """True where launches show the error; else it is assumed."""
 
     def half_width(self, level: float) -> Numbers:
@@ -140,9 +140,9 @@ class Candidates:
 
     counts: Rows
     """(points,) launches."""
-    is_met: Truth
+    is_met: _Truth
     """(points,) True where the condition is known to be met; else it is open."""
-    is_likely: Truth
+    is_likely: _Truth
     """(points,) True where the mean meets it."""
     prices: Numbers
     """(points, prices), the first counts most: of equal points the cheapest is chosen."""
@@ -169,13 +169,13 @@ def select(
     counts, is_met = candidates.counts, candidates.is_met
     points = np.arange(len(counts))
     greater = differences.estimate > differences.half_width(level)
-    is_worse: Truth = np.logical_or.reduce(greater[:, is_met], axis=1)
+    is_worse: _Truth = np.logical_or.reduce(greater[:, is_met], axis=1)
     contenders = points[~is_worse]
     zone_level = min(1.0, 2 * level / max(1, len(contenders) - 1))
     # What the first of two points costs more than the second, at most.
     excess = differences.estimate + differences.half_width(zone_level)
     np.fill_diagonal(excess, 0.0)
-    is_equal: Truth = is_met & ~is_worse & (counts > 1) & (excess <= zone).all(axis=1)
+    is_equal: _Truth = is_met & ~is_worse & (counts > 1) & (excess <= zone).all(axis=1)
     means = differences.estimate.mean(axis=1)
     leader = _leader(points, candidates, greater=greater, is_worse=is_worse, means=means)
     answer = _answer(candidates, leader, contenders=contenders, is_equal=is_equal)
@@ -235,7 +235,7 @@ def is_futile(
     return is_judged and more_launches > FUTILE_LAUNCHES * left
 
 
-def _answer(candidates: Candidates, leader: int, *, contenders: Rows, is_equal: Truth) -> Answer:
+def _answer(candidates: Candidates, leader: int, *, contenders: Rows, is_equal: _Truth) -> Answer:
     """Answer by the points that no other is significantly better than."""
     if len(candidates.counts) == 1:
         return Answer.ONLY_CANDIDATE
@@ -257,7 +257,7 @@ def _cheapest(points: Rows, prices: Numbers, *, means: Numbers) -> int:
 
 
 def _leader(
-    points: Rows, candidates: Candidates, *, greater: Truth, is_worse: Truth, means: Numbers
+    points: Rows, candidates: Candidates, *, greater: _Truth, is_worse: _Truth, means: Numbers
 ) -> int:
     """Point of the least mean cost, unless shared launches show another one to be better."""
     is_candidate = candidates.is_met & ~is_worse
@@ -280,7 +280,7 @@ def _more_launches(
     counts: Rows,
     zone: float,
     levels: tuple[float, float],
-    is_cheaper: Truth,
+    is_cheaper: _Truth,
 ) -> Numbers:
     """(points,) `Selection.more_launches`, if errors shrink by the launches.
 

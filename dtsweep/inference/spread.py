@@ -84,7 +84,7 @@ class Launches:
             self.residual_ss[is_pooled],
             (self.counts[is_pooled] - 1).astype("float64"),
             self.within_variance[is_pooled],
-            launch_degrees=degrees_of(self.is_measured[is_pooled]),
+            launch_degrees=_degrees_of(self.is_measured[is_pooled]),
         ).of_all(is_pooled)
 
     @cached_property
@@ -105,7 +105,7 @@ class Launches:
             return None
         is_pooled = is_pooled[rows][:, columns]
         # One degree less for each point's mean, and for each launch but one of its set.
-        launch_degrees = int(is_pooled.sum()) - len(is_pooled) - degrees_of(is_pooled)
+        launch_degrees = int(is_pooled.sum()) - len(is_pooled) - _degrees_of(is_pooled)
         means = np.where(is_pooled, self.means[rows][:, columns], np.nan)
         pool = pool_paired(means, self.within_variance[rows], launch_degrees=launch_degrees)
         return pool.of_all(rows)
@@ -198,7 +198,7 @@ def spread_of(trials: pd.DataFrame, of: str) -> pd.DataFrame:
                 launch_sigma = max(0.0, pool.between_variance) ** 0.5
             rows[env_id] = {
                 "spread": spread,
-                "degrees": degrees_of(launches.is_measured[several]),
+                "degrees": _degrees_of(launches.is_measured[several]),
                 "launch_sigma": launch_sigma,
                 "points": several.sum(),
                 "left_out": launched.sum() - several.sum(),
@@ -207,7 +207,7 @@ def spread_of(trials: pd.DataFrame, of: str) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("env_id")
 
 
-def degrees_of(is_measured: NDArray[np.bool_]) -> int:
+def _degrees_of(is_measured: NDArray[np.bool_]) -> int:
     """Degrees of freedom of launch means, by the number of launches.
 
     It is the number of launches minus one, summed over the sets of points that share launches,

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
 
-UNPOOLED_FROM = 8
+_UNPOOLED_FROM = 8
 """Launches from which on a point's own spread is used, whatever the pool says."""
 
-POOLED_FROM = 4
+_POOLED_FROM = 4
 """Degrees of freedom from which on the pool says something about a point with one launch."""
 
 WITHIN_DEGREES = 6
@@ -22,7 +22,7 @@ WITHIN_DEGREES = 6
 It stands for one common factor on all of them, with a relative standard deviation of 0.29.
 """
 
-UNLIKE_LEVEL = 0.2
+_UNLIKE_LEVEL = 0.2
 """Significance level of the test of `is_unlike`: a missed difference is worse than a false one."""
 
 _LEAST = 1e-16
@@ -96,7 +96,7 @@ class VarianceComponents(NamedTuple):
         tests = sum(tested.astype("int64") for tested in is_tested)
         # A point with one launch has no p-value.
         least = np.fmin.reduce(np.broadcast_arrays(1.0, *p_values))
-        level = 1 - (1 - UNLIKE_LEVEL) ** (1 / np.maximum(tests, 1))
+        level = 1 - (1 - _UNLIKE_LEVEL) ** (1 / np.maximum(tests, 1))
         is_unlike: NDArray[np.bool_] = least < level
         return is_unlike
 
@@ -204,8 +204,8 @@ def pooled_is_better(degrees: Any, *, pooled: Any, launches: Any) -> Any:
         pooled: degrees of freedom of the pool, by launches; 0 or nan where there is none.
         launches: of the point.
     """
-    needed = np.where(np.asarray(degrees) > 0, 2 * np.asarray(degrees), POOLED_FROM)
-    return (np.asarray(launches) < UNPOOLED_FROM) & (np.asarray(pooled) >= needed)
+    needed = np.where(np.asarray(degrees) > 0, 2 * np.asarray(degrees), _POOLED_FROM)
+    return (np.asarray(launches) < _UNPOOLED_FROM) & (np.asarray(pooled) >= needed)
 
 
 def _variances(within_variance: Numbers, between_variance: float) -> Numbers:

@@ -10,7 +10,7 @@ from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 NORMAL_95 = 1.96
 """Half-width of a 95 % interval, in standard errors of a normal distribution."""
 
-OF_ZONE = 1 / 3
+_OF_ZONE = 1 / 3
 """Half-width of a window, as a share of the indifference zone, that needs not be less.
 
 Then two launches of each point show a difference to half of the zone.
@@ -54,7 +54,7 @@ class Variances:
     def half_width(self, widest: float, *, zone: float, longest_s: float) -> float:
         """Target half-width of the next windows, as a share.
 
-        The optimal window gives it. It is at least `OF_ZONE` of the indifference zone, and at
+        The optimal window gives it. It is at least `_OF_ZONE` of the indifference zone, and at
         least half of the present one: the variance between launches is known from few of them.
 
         Args:
@@ -70,6 +70,6 @@ class Variances:
         """
         optimum = NORMAL_95 * math.sqrt(self.optimal_window_variance(longest_s))
         half_of_present = NORMAL_95 * math.sqrt(self.within) / 2
-        narrowest = max(LEAST_HALF_WIDTH, OF_ZONE * zone, half_of_present)
+        narrowest = max(LEAST_HALF_WIDTH, _OF_ZONE * zone, half_of_present)
         # Rows tell settings apart by their text.
         return float(f"{min(widest, max(narrowest, optimum)):.2g}")

@@ -19,7 +19,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from dtsweep.worker.batch_checks import digest_of, tensors_in
 
-DISPATCHER = "DataLoaderDispatcher"
+_DISPATCHER = "DataLoaderDispatcher"
 """Loader of Accelerate that is not a `DataLoader`: one rank takes batches from one for all."""
 
 
@@ -29,8 +29,8 @@ _Key = tuple[int, int | None]
 _ASKED = "_dtsweep_asked"
 """Attribute of a loader's iterator: indices of each batch that it has asked for, in order."""
 
-OWN_BATCHES = "the dataset makes batches of its own (batch_size=None)"
-NOT_BATCH_SIZE = "the dataset is iterable, and no dimension of a batch is its batch_size of {}"
+_OWN_BATCHES = "the dataset makes batches of its own (batch_size=None)"
+_NOT_BATCH_SIZE = "the dataset is iterable, and no dimension of a batch is its batch_size of {}"
 """Reasons why a batch is not counted."""
 
 
@@ -71,7 +71,7 @@ class LoaderWatch:
         @functools.wraps(make)  # Lightning reads its parameters
         def with_dispatcher(loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
             # The loop may have imported Accelerate just now.
-            dispatcher = getattr(sys.modules.get("accelerate.data_loader"), DISPATCHER, None)
+            dispatcher = getattr(sys.modules.get("accelerate.data_loader"), _DISPATCHER, None)
             if dispatcher is not None and dispatcher not in kinds:
                 kinds.append(dispatcher)
                 before.append(dispatcher.__iter__)
@@ -213,8 +213,8 @@ class _Sizes:
     def reason(self) -> str:
         """Reason why a batch is not counted."""
         if self._batch_size is None:
-            return OWN_BATCHES
-        return NOT_BATCH_SIZE.format(self._batch_size)
+            return _OWN_BATCHES
+        return _NOT_BATCH_SIZE.format(self._batch_size)
 
     def asked_of(self, iterator: Iterator[Any]) -> Sized | None:
         """Indices of the batch that a loader's iterator has just given; None if it has none."""
@@ -267,16 +267,16 @@ def _dimensions(batch: Any) -> tuple[int | None, int | None]:
     return first, length
 
 
-MANY_BATCHES = 40
+_MANY_BATCHES = 40
 """Batches of a window among which two that were loaded ahead are at most 5 %."""
 
 
-MOST_STEPS = 0.6
+_MOST_STEPS = 0.6
 """Share of the steps with as many batches, from which on these are a usual step's."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleCount:
+class _SampleCount:
     """Samples of an optimizer step on one rank."""
 
     mean: float | None = None
@@ -298,10 +298,10 @@ def _usual_passes(count: LoaderCount, mean: int) -> int:
         return mean
     batches = Counter(np.diff(count.ends, prepend=0).tolist())
     usual, steps = batches.most_common(1)[0]
-    return int(usual) if steps > MOST_STEPS * len(count.ends) else mean
+    return int(usual) if steps > _MOST_STEPS * len(count.ends) else mean
 
 
-def samples_per_step(counts: list[LoaderCount], *, steps: int, ahead: int = 2) -> SampleCount:
+def samples_per_step(counts: list[LoaderCount], *, steps: int, ahead: int = 2) -> _SampleCount:
     """Count the samples of an optimizer step on one rank, from the batches of a window.
 
     Loaders may run ahead of the loop, so a few batches more or less than whole steps need are
@@ -316,27 +316,27 @@ def samples_per_step(counts: list[LoaderCount], *, steps: int, ahead: int = 2) -
     ahead = min(ahead, (steps - 1) // 2)
     training = [count for count in counts if len(count.sizes) >= steps - ahead]
     if not training:
-        return SampleCount(reason=f"no DataLoader gave a batch in each step; {_GIVE}")
+        return _SampleCount(reason=f"no DataLoader gave a batch in each step; {_GIVE}")
     if len(training) > 1:
-        return SampleCount(reason=f"several DataLoaders gave batches in each step; {_GIVE}")
+        return _SampleCount(reason=f"several DataLoaders gave batches in each step; {_GIVE}")
     sizes = training[0].sizes
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes):
-        return SampleCount(reason=f"{training[0].reason}; {_GIVE}")
+        return _SampleCount(reason=f"{training[0].reason}; {_GIVE}")
     passes = round(len(sizes) / steps)
     usual = Counter(known).most_common(1)[0][0] * _usual_passes(training[0], passes)
     if abs(len(sizes) - passes * steps) > ahead:
         reason = f"{len(sizes)} batches in {steps} steps are not a whole number of batches a step"
-        if len(sizes) < MANY_BATCHES:
-            return SampleCount(reason=f"{reason}; {_GIVE}")
+        if len(sizes) < _MANY_BATCHES:
+            return _SampleCount(reason=f"{reason}; {_GIVE}")
         # Such as where an epoch ends with fewer passes.
-        return SampleCount(
+        return _SampleCount(
             mean=sum(known) / steps, usual=usual, reason=f"{reason}: rates are of their mean"
         )
     varies = None
     if len(set(known)) > 1:
         varies = f"batches have from {min(known)} to {max(known)} samples: rates are of their mean"
-    return SampleCount(mean=sum(known) / len(known) * passes, usual=usual, reason=varies)
+    return _SampleCount(mean=sum(known) / len(known) * passes, usual=usual, reason=varies)
 
 
 _GIVE = "give samples_per_step=…"

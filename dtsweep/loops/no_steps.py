@@ -60,15 +60,15 @@ def raise_past_handlers(error: BaseException) -> None:
 MOST_PASSES = 1000
 """Backward passes without an optimizer step that are taken for accumulation."""
 
-MOST_S = 60.0
+_MOST_S = 60.0
 """Seconds in which more passes than that are taken for it, too."""
 
-OWN_UPDATES = (
+_OWN_UPDATES = (
     f"{NO_STEP} {{passes}} backward passes and {{seconds:.0f}} s: the loop updates its parameters "
     "by hand, or by an optimizer that is not a subclass of torch.optim.Optimizer; derive the "
     "optimizer from it"
 )
-OWN_PROCESSES = (
+_OWN_PROCESSES = (
     f"{NO_STEP} the script, which starts processes by torch.multiprocessing.spawn: dtsweep "
     "measures steps of the script's own process; let it train there when torchrun's variable RANK "
     "is set"
@@ -82,7 +82,7 @@ class NoStepsError(RuntimeError):
     is_whole_reason = True
 
 
-class LoopWithoutSteps(BaseException):  # no error: training code swallows those
+class _LoopWithoutSteps(BaseException):  # no error: training code swallows those
     """Raised in a loop that trains without steps."""
 
 
@@ -110,7 +110,7 @@ class NoSteps:
         spawning.start_processes = self._refused(start)
         try:
             yield
-        except LoopWithoutSteps:
+        except _LoopWithoutSteps:
             raise NoStepsError(self.reason) from None
         finally:
             torch.autograd.backward, spawning.start_processes = backward, start
@@ -129,18 +129,18 @@ class NoSteps:
         self._first_at = self._first_at or time.monotonic()
         self._passes += 1
         seconds = time.monotonic() - self._first_at
-        if self._passes > MOST_PASSES and seconds > MOST_S:
-            self._end(OWN_UPDATES.format(passes=self._passes, seconds=seconds))
+        if self._passes > MOST_PASSES and seconds > _MOST_S:
+            self._end(_OWN_UPDATES.format(passes=self._passes, seconds=seconds))
 
     def _refused(self, start: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(start)
         def refused(*args: Any, **kwargs: Any) -> Any:
             if not self._steps():
-                self._end(OWN_PROCESSES)
+                self._end(_OWN_PROCESSES)
             return start(*args, **kwargs)
 
         return refused
 
     def _end(self, reason: str) -> None:
         self.reason = reason
-        raise_past_handlers(LoopWithoutSteps())
+        raise_past_handlers(_LoopWithoutSteps())

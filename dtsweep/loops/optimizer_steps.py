@@ -17,10 +17,10 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-OnStep = Callable[[Optimizer, bool], None]
+_OnStep = Callable[[Optimizer, bool], None]
 """Called with the optimizer, and whether its step was left out."""
 
-MOST_REPEATS = 8
+_MOST_REPEATS = 8
 """Steps of the same parameters without a backward, after which backward is taken for not seen."""
 
 
@@ -32,7 +32,7 @@ class OptimizerSteps:
     optimizer for each group of parameters.
     """
 
-    def __init__(self, on_step: OnStep) -> None:
+    def __init__(self, on_step: _OnStep) -> None:
         """Call a function at each step, in the thread of the loop."""
         self._on_step = on_step
         self._running: list[tuple[Optimizer, FrameType]] = []
@@ -107,7 +107,7 @@ class OptimizerSteps:
         Backward is not seen where a CUDA graph has it, or gradients are set by hand. The same
         parameters are then updated again and again without one.
         """
-        if self._repeats >= MOST_REPEATS:
+        if self._repeats >= _MOST_REPEATS:
             return True
         first = id(next(_parameters(optimizer), None))
         if self._has_backward:

@@ -42,10 +42,10 @@ CHECKED_S = 2.0
 """Seconds that these may take, where a quarter of the window is less."""
 
 
-MOST_SKIPPED = 16
+_MOST_SKIPPED = 16
 """Steps without an update, as a GradScaler skips them, that are waited for."""
 
-NOT_QUEUED = "steps of a user's own loop can't be queued ahead"
+_NOT_QUEUED = "steps of a user's own loop can't be queued ahead"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +166,7 @@ class AfterWindow:
         if self._has_others:
             steps.on_begin = sums.begin
         steps.on_end = end
-        for _ in range(MOST_SKIPPED):
+        for _ in range(_MOST_SKIPPED):
             yield
             if id(steps.followed) in ended:
                 break
@@ -187,7 +187,7 @@ class AfterWindow:
         self.fields |= {
             "device_idle_low": 0.0,
             "device_idle_high": idle_s / float(part.times["step_s"].sum()),
-            "device_idle_reason": NOT_QUEUED,
+            "device_idle_reason": _NOT_QUEUED,
         }
 
     def exchange(self, spent_s: float) -> Steps:

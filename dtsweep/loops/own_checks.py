@@ -11,37 +11,37 @@ import numpy as np
 from dtsweep.worker.copies import AGREE, differences_of_part
 from dtsweep.worker.gradients import IN_SHARDS, Sums
 
-EQUAL = 1e-9
+_EQUAL = 1e-9
 """Tolerance where parameters are the same numbers, as after their mean was taken."""
 
-LARGE = 1e300
+_LARGE = 1e300
 """Stands for what is not finite: equal to itself, and far from all other numbers."""
 
-OTHER_MODELS = (
+_OTHER_MODELS = (
     "workers' optimizers have different parameters, as with pipeline or tensor parallelism: there "
     "is nothing to compare"
 )
-NOT_READ = "a worker's gradients or parameters can't be read"
-NO_GRADIENTS = "the optimizer has no gradients after its step: parameters alone are compared"
-NO_STEP = (
+_NOT_READ = "a worker's gradients or parameters can't be read"
+_NO_GRADIENTS = "the optimizer has no gradients after its step: parameters alone are compared"
+_NO_STEP = (
     "the optimizer made no step after the window, as where a GradScaler leaves all of them out"
 )
-ZEROS = "all gradients are zeros, which are equal with and without an exchange"
-NOT_FINITE = "gradients are not finite on all workers: training has diverged"
-OWN_PARAMETERS = (
+_ZEROS = "all gradients are zeros, which are equal with and without an exchange"
+_NOT_FINITE = "gradients are not finite on all workers: training has diverged"
+_OWN_PARAMETERS = (
     "the optimizer has parameters that are in no module, as shards of DeepSpeed's ZeRO; the "
     "model's own are {} after its steps"
 )
-OPTIMIZER_EXCHANGES = (
+_OPTIMIZER_EXCHANGES = (
     "gradients differ between workers, and parameters don't: the optimizer exchanges inside its "
     "step, its learning rate is 0, or gradients have other forms"
 )
-SOME = (
+_SOME = (
     "gradients of {} of {} parameters differ between workers: these are not exchanged, or each "
     "worker has its own, as experts"
 )
 SAME_BATCHES = "all workers loaded the same batches; give the DataLoader a DistributedSampler"
-OTHER_START = (
+_OTHER_START = (
     "gradients are equal, and parameters differ between workers: they did not begin with the same "
     "ones, or something other than the optimizer changes them"
 )
@@ -49,21 +49,21 @@ OTHER_PARTS = (
     "workers load the same batches, and gradients differ between them, as with tensor "
     "parallelism: how many workers share a model is unknown"
 )
-NO_COLLECTIVE = "no collective was called in the window"
-ALONE = (
-    f"each worker trains a model of its own: {NO_COLLECTIVE}. Make a process group and wrap the "
+_NO_COLLECTIVE = "no collective was called in the window"
+_ALONE = (
+    f"each worker trains a model of its own: {_NO_COLLECTIVE}. Make a process group and wrap the "
     "model in DistributedDataParallel; on CPUs Transformers needs use_cpu=True, "
     "Accelerate cpu=True"
 )
-DIFFERENT = (
+_DIFFERENT = (
     "gradients and parameters differ between workers in {steps} steps after the window ({calls})"
 )
-LOCAL = "gradients differ between workers, and parameters are equal after some of the steps"
+_LOCAL = "gradients differ between workers, and parameters are equal after some of the steps"
 """Reasons, in words."""
 
 
 @dataclass(frozen=True)
-class Likeness:
+class _Likeness:
     """Comparison of tensors between the ranks that have copies of the same part."""
 
     compared: int = 0
@@ -86,7 +86,7 @@ class Likeness:
         return not self.different
 
 
-def likeness(of_ranks: Sequence[Sums], parts: Sequence[Sequence[str]], *, most: float) -> Likeness:
+def likeness(of_ranks: Sequence[Sums], parts: Sequence[Sequence[str]], *, most: float) -> _Likeness:
     """Compare tensors of all ranks.
 
     Args:
@@ -95,10 +95,10 @@ def likeness(of_ranks: Sequence[Sums], parts: Sequence[Sequence[str]], *, most: 
         most: tolerance of sums and norms, as a share of the norm.
     """
     if not of_ranks[0]:
-        return Likeness()
+        return _Likeness()
     values = np.array(of_ranks)
     is_finite = np.isfinite(values)
-    values = np.where(is_finite, values, LARGE)
+    values = np.where(is_finite, values, _LARGE)
     names = np.array(parts)
     compared = np.zeros(names.shape[1], dtype=bool)
     different = np.zeros_like(compared)
@@ -110,7 +110,7 @@ def likeness(of_ranks: Sequence[Sums], parts: Sequence[Sequence[str]], *, most: 
         elements = np.where(has_part, values[..., 2], 0.0).max(axis=0)
         differences = differences_of_part(values, has_part, scale_of_totals=np.sqrt(elements + 1))
         different |= is_shared & (differences > most)
-    return Likeness(
+    return _Likeness(
         compared=int(compared.sum()),
         different=int((different & compared).sum()),
         is_empty=not values[..., 1].any(),
@@ -176,17 +176,17 @@ class Judge:
         self.steps += 1
         has_model = all(rank["model"] is not None for rank in ranks)
         if len({rank["shapes"] for rank in ranks}) > 1:
-            verdict = _verdict("unknown", reason=OTHER_MODELS)
+            verdict = _verdict("unknown", reason=_OTHER_MODELS)
             if has_model:
                 verdict = _of_own_parameters(ranks)
             return verdict
         if any(rank[name] is None for rank in ranks for name in ("gradients", "before", "after")):
-            return _verdict("unknown", reason=NOT_READ)
+            return _verdict("unknown", reason=_NOT_READ)
         parts = [rank["parts"] for rank in ranks]
         gradients = likeness([rank["gradients"] for rank in ranks], parts, most=AGREE)
         most = AGREE
         if gradients.agree is False:
-            most = EQUAL
+            most = _EQUAL
         before, after = (
             likeness([rank[name] for rank in ranks], parts, most=most).agree
             for name in ("before", "after")
@@ -206,14 +206,14 @@ class Judge:
     ) -> dict[str, Any]:
         """Judge gradients of zeros, or none: equal parameters show an update of all workers."""
         if self.were_different and self.were_equal:
-            return _verdict("local", parameters=True, reason=LOCAL)
+            return _verdict("local", parameters=True, reason=_LOCAL)
         if self.may_go_on and self.were_different:
             return {"goes_on": True}
-        reason, gradients_agree = NO_GRADIENTS, None
+        reason, gradients_agree = _NO_GRADIENTS, None
         if not any(rank["parts"] for rank in ranks):
-            reason = NO_STEP
+            reason = _NO_STEP
         elif any(rank["given"] for rank in ranks):
-            reason, gradients_agree = ZEROS, True
+            reason, gradients_agree = _ZEROS, True
         # Without gradients parameters may also be those that no step changes.
         shows_update = gradients_agree or any(rank["before"] != rank["after"] for rank in ranks)
         semantics = "unknown"
@@ -222,7 +222,7 @@ class Judge:
         return _verdict(semantics, gradients=gradients_agree, parameters=after, reason=reason)
 
     def _of_equal(
-        self, ranks: Sequence[dict[str, Any]], gradients: Likeness, after: bool | None
+        self, ranks: Sequence[dict[str, Any]], gradients: _Likeness, after: bool | None
     ) -> dict[str, Any]:
         """Judge equal gradients: they show no exchange where batches are equal, or all is NaN."""
         batches = {rank["batches"] for rank in ranks}
@@ -233,37 +233,39 @@ class Judge:
             return _verdict("exact", reason=reason or IN_SHARDS)
         is_silent = all(rank["collectives"] == 0 for rank in ranks)
         if is_silent and len(batches) == 1:
-            return _verdict("not_exchanged", gradients=True, parameters=after, reason=ALONE)
+            return _verdict("not_exchanged", gradients=True, parameters=after, reason=_ALONE)
         if after is False:
-            return _verdict("unknown", gradients=True, parameters=False, reason=OTHER_START)
+            return _verdict("unknown", gradients=True, parameters=False, reason=_OTHER_START)
         semantics = "exact"
         if not gradients.is_finite:
-            reason = NOT_FINITE
+            reason = _NOT_FINITE
             if not _exchanges_other_batches(ranks):
                 semantics = "unknown"
         return _verdict(semantics, gradients=True, parameters=after, reason=reason)
 
     def _of_different(
-        self, ranks: Sequence[dict[str, Any]], gradients: Likeness, after: bool | None
+        self, ranks: Sequence[dict[str, Any]], gradients: _Likeness, after: bool | None
     ) -> dict[str, Any]:
         """Judge gradients that differ: parameters may be exchanged once in a while."""
         if gradients.different < gradients.compared:
-            reason = SOME.format(gradients.different, gradients.compared)
+            reason = _SOME.format(gradients.different, gradients.compared)
             # Layers that are not divided have equal gradients in tensor parallelism, too.
             if self._share_batches(ranks):
                 reason = OTHER_PARTS
             return _verdict("unknown", gradients=False, parameters=after, reason=reason)
         calls = [rank["collectives"] for rank in ranks]
         if not any(calls) and None not in calls and not self.were_equal:
-            return _verdict("not_exchanged", gradients=False, parameters=False, reason=ALONE)
+            return _verdict("not_exchanged", gradients=False, parameters=False, reason=_ALONE)
         if self.were_equal and self.were_different:
-            return _verdict("local", gradients=False, parameters=True, reason=LOCAL)
+            return _verdict("local", gradients=False, parameters=True, reason=_LOCAL)
         if self.may_go_on:
             return {"goes_on": True}
         if self.were_equal:
-            return _verdict("unknown", gradients=False, parameters=True, reason=OPTIMIZER_EXCHANGES)
+            return _verdict(
+                "unknown", gradients=False, parameters=True, reason=_OPTIMIZER_EXCHANGES
+            )
         semantics = "not_exchanged"
-        reason = DIFFERENT.format(steps=self.steps, calls=f"collectives in it: {calls[0]}")
+        reason = _DIFFERENT.format(steps=self.steps, calls=f"collectives in it: {calls[0]}")
         if self._share_batches(ranks):
             semantics, reason = "unknown", OTHER_PARTS
         return _verdict(semantics, gradients=False, parameters=False, reason=reason)
@@ -299,11 +301,11 @@ def _of_own_parameters(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return _verdict("exact", reason=IN_SHARDS)
     agree = None
     if len({len(rank) for rank in sums}) == 1:
-        agree = likeness(sums, [[""] * len(rank) for rank in sums], most=EQUAL).agree
+        agree = likeness(sums, [[""] * len(rank) for rank in sums], most=_EQUAL).agree
     if agree and _exchanges_other_batches(ranks):
-        return _verdict("exact", parameters=True, reason=OWN_PARAMETERS.format("equal"))
+        return _verdict("exact", parameters=True, reason=_OWN_PARAMETERS.format("equal"))
     words = {True: "equal", False: "different", None: "not comparable"}[agree]
-    return _verdict("unknown", parameters=agree, reason=OWN_PARAMETERS.format(words))
+    return _verdict("unknown", parameters=agree, reason=_OWN_PARAMETERS.format(words))
 
 
 def _verdict(

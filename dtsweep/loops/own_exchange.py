@@ -21,13 +21,13 @@ from dtsweep.measure.store_group import StoreGroup
 from dtsweep.measure.turns import LEAD
 from dtsweep.worker.exchange_cost import Agreement, PlannedTurn, block_means
 
-NOT_WRAPPED = (
+_NOT_WRAPPED = (
     "steps without the exchange need a model in DistributedDataParallel or fully_shard; a profile "
     "(--profile) shows the exchange"
 )
-OTHER_WRAPPER = "steps without the exchange are not possible with {}; a profile shows the exchange"
+_OTHER_WRAPPER = "steps without the exchange are not possible with {}; a profile shows the exchange"
 
-EXCHANGING = ("ZeroRedundancyOptimizer", "PostLocalSGDOptimizer")
+_EXCHANGING = ("ZeroRedundancyOptimizer", "PostLocalSGDOptimizer")
 """Optimizers of torch that exchange in their steps; to import them takes half a second."""
 
 
@@ -44,7 +44,7 @@ class Silence(Protocol):
         """Leave the model as it was."""
 
 
-class DdpSilence:
+class _DdpSilence:
     """Lets models in DDP run forward without preparing an exchange; `no_sync` of the loop stays."""
 
     def __init__(self, models: Sequence[DistributedDataParallel]) -> None:
@@ -167,20 +167,20 @@ def _settings_of(group: Any) -> dict[str, Any]:
 def silence_of(forwards: ForwardWatch, optimizers: Sequence[Optimizer]) -> Silence | str:
     """Make the switch of the loop's exchange, or give the reason why there is none."""
     for optimizer in optimizers:
-        if (name := type(optimizer).__name__) in EXCHANGING:
-            return OTHER_WRAPPER.format(name)
+        if (name := type(optimizer).__name__) in _EXCHANGING:
+            return _OTHER_WRAPPER.format(name)
     wrapped = forwards.wrapped()
     if not wrapped:
-        return NOT_WRAPPED
+        return _NOT_WRAPPED
     in_ddp = [module for module in wrapped if isinstance(module, DistributedDataParallel)]
     in_shards = [module for module in wrapped if isinstance(module, FSDPModule)]
     if len(in_shards) == len(wrapped):
         return FsdpSilence(in_shards)
     if len(in_ddp) < len(wrapped):
-        return OTHER_WRAPPER.format("FullyShardedDataParallel")
+        return _OTHER_WRAPPER.format("FullyShardedDataParallel")
     if any(model._use_python_reducer or not forwards.has_called(model) for model in in_ddp):
-        return OTHER_WRAPPER.format("a compiled DistributedDataParallel")
-    return DdpSilence(in_ddp)
+        return _OTHER_WRAPPER.format("a compiled DistributedDataParallel")
+    return _DdpSilence(in_ddp)
 
 
 class _ByStore(NamedTuple):

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from dtsweep.metrics.product import model_digest
 
-NAMES = {
+_NAMES = {
     torch.float32: "fp32",
     torch.bfloat16: "bf16",
     torch.float16: "fp16",
@@ -25,7 +25,7 @@ NAMES = {
 }
 """Names of types of numbers, as in the column `precision`."""
 
-WRAPPERS = (
+_WRAPPERS = (
     (DistributedDataParallel, "DistributedDataParallel"),
     (FSDPModule, "fully_shard"),
     (FullyShardedDataParallel, "FullyShardedDataParallel"),
@@ -33,7 +33,7 @@ WRAPPERS = (
 """Wrappers that are known, with their names."""
 
 NO_MODEL = "no module that was called has the optimizer's parameters"
-NO_NUMBERS = "no module with parameters was seen to compute"
+_NO_NUMBERS = "no module with parameters was seen to compute"
 COMPILED = "autocast inside a compiled model can't be seen"
 """Reasons why facts are unknown."""
 
@@ -110,7 +110,7 @@ class ForwardWatch:
         modules = {
             id(inner): inner for module in self._called.values() for inner in module.modules()
         }
-        kinds = tuple(kind for kind, _ in WRAPPERS)
+        kinds = tuple(kind for kind, _ in _WRAPPERS)
         return [module for module in modules.values() if isinstance(module, kinds)]
 
     def facts(self, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class ForwardWatch:
         }
         if model is None:
             return {"parameters": _elements(parameters.values()), "loop_reason": NO_MODEL}
-        flat = flat_parameters(model)
+        flat = _flat_parameters(model)
         if flat:
             # What the optimizer has are views of its rank's shards.
             parameters = {id(p): p for p in flat}
@@ -140,22 +140,22 @@ class ForwardWatch:
             "parameters": _elements(parameters.values()),
             "model_digest": None if flat else _digest_of(parameters.values()),
             "loop_precision": precision,
-            "loop_wrapper": wrapper_of(model),
+            "loop_wrapper": _wrapper_of(model),
             "loop_reason": reason,
         }
 
     def _precision(self, model: nn.Module) -> tuple[str | None, str | None]:
         """Precision of the most parameters, or None and the reason."""
         if not self._elements:
-            return None, NO_NUMBERS
+            return None, _NO_NUMBERS
         (kind, _), *_ = self._elements.most_common(1)
-        if kind == torch.float32 and is_compiled(model) and not self._is_autocast:
+        if kind == torch.float32 and _is_compiled(model) and not self._is_autocast:
             return None, COMPILED
         device = next(model.parameters()).device.type
         tf32 = kind == torch.float32 and torch.get_float32_matmul_precision() != "highest"
         if device == "cuda" and tf32:
             return "tf32", None
-        return NAMES.get(kind, str(kind).removeprefix("torch.")), None
+        return _NAMES.get(kind, str(kind).removeprefix("torch.")), None
 
     def clear(self) -> None:
         """Hold no module any more."""
@@ -186,13 +186,13 @@ def parameter_groups(module: FSDPModule) -> list[Any]:
     return [state._fsdp_param_group] if state._fsdp_param_group else []
 
 
-def flat_parameters(model: nn.Module) -> list[torch.Tensor]:
+def _flat_parameters(model: nn.Module) -> list[torch.Tensor]:
     """The parameters into which FSDP1 has put those of a model; empty without it."""
     modules = FullyShardedDataParallel.fsdp_modules(model)
     return [module._flat_param for module in modules if module._flat_param is not None]
 
 
-def is_compiled(model: nn.Module) -> bool:
+def _is_compiled(model: nn.Module) -> bool:
     """True if a module in it is compiled by `torch.compile`, or by its `compile`."""
     return any(
         _COMPILED in module._modules or module._compiled_call_impl is not None
@@ -200,14 +200,14 @@ def is_compiled(model: nn.Module) -> bool:
     )
 
 
-def wrapper_of(model: nn.Module) -> str:
+def _wrapper_of(model: nn.Module) -> str:
     """The wrappers of a model that are known; of one with a communication hook its name too.
 
-    >>> wrapper_of(nn.Linear(4, 1))
+    >>> _wrapper_of(nn.Linear(4, 1))
     'none'
     """
     names = []
-    for kind, name in WRAPPERS:
+    for kind, name in _WRAPPERS:
         modules = [module for module in model.modules() if isinstance(module, kind)]
         if modules:
             names.append(name)

@@ -39,10 +39,10 @@ from dtsweep.worker.gradients import StepSums, calls_since, collectives
 from dtsweep.worker.loop import without_collector
 from dtsweep.worker.rank import RankContext
 
-OTHERS_END_S = 120.0
+_OTHERS_END_S = 120.0
 """A rank whose loop has ended waits so long for the other ranks' ends."""
 
-OVER_TIME = frozenset(
+_OVER_TIME = frozenset(
     {
         "process_cpus",
         "host_cpu_share",
@@ -58,7 +58,7 @@ OVER_TIME = frozenset(
 ENDED = "the training loop ended soon after the window; give it more data or epochs"
 
 
-class LoopEnded(BaseException):  # no error: it ends a loop that is measured
+class _LoopEnded(BaseException):  # no error: it ends a loop that is measured
     """Raised in the user's training loop when it is measured; no `Exception`, which loops catch."""
 
 
@@ -121,7 +121,7 @@ class OwnLoop:
                 train()
             if self._measured is None and self._gave_up is None:
                 self._measure_what_ran()
-        except LoopEnded:
+        except _LoopEnded:
             pass
         except Exception as error:
             if no_steps.reason is not None:
@@ -170,7 +170,7 @@ class OwnLoop:
                 f"and {least} timed ones, and more for a precise answer; give it more epochs or "
                 "data"
             )
-        self._group.wait_up_to(OTHERS_END_S)
+        self._group.wait_up_to(_OTHERS_END_S)
         self._window_begun.end()
         try:
             next(self._plan)
@@ -180,7 +180,7 @@ class OwnLoop:
             raise LoopTooShortError(
                 f"the training loop ended after {count_of(self._taken, 'optimizer step')} on rank "
                 f"{self._group.rank}, {TOO_SHORT}, and those of other ranks did not end within "
-                f"{OTHERS_END_S:.0f} s; give all ranks as many batches, and do little after the "
+                f"{_OTHERS_END_S:.0f} s; give all ranks as many batches, and do little after the "
                 "last step"
             ) from error
         self._judge_first_step()
@@ -239,7 +239,7 @@ class OwnLoop:
         """Note a step of the loop, and go on with the measurement."""
         if self._is_done:
             # A library, or another thread, has caught the first one.
-            raise_past_handlers(LoopEnded())
+            raise_past_handlers(_LoopEnded())
         if not self._taken:
             self._first_step_at = time.perf_counter()
         self._taken += 1
@@ -253,11 +253,11 @@ class OwnLoop:
             self._is_done = True
             self._steps.follows_all = True
             # Not only where a handler has caught it: ranks would part at other steps.
-            raise_past_handlers(LoopEnded())
+            raise_past_handlers(_LoopEnded())
         except GaveUpError as error:
             # A handler of the loop must not hide that another rank has ended.
             self._gave_up, self._is_done = error, True
-            raise_past_handlers(LoopEnded())
+            raise_past_handlers(_LoopEnded())
 
     def _measure(self) -> Generator[None, None, None]:
         """The measurement, which goes on by one optimizer step of the loop at each `yield`."""
@@ -286,7 +286,7 @@ class OwnLoop:
         if window.has_ended:
             # What the loop did after its last step is not a part of any.
             window_s = float(self._parts.last("window").times["step_s"].sum())
-            seen |= dict.fromkeys(OVER_TIME & seen.keys())
+            seen |= dict.fromkeys(_OVER_TIME & seen.keys())
         device = self._context.device
         peak, reserved_peak = peak_bytes(device), reserved_peak_bytes(device)
         # All ranks have left the window.

@@ -23,10 +23,10 @@ from typing import Any
 
 from dtsweep.errors import in_user_code
 
-USAGE = 2
+_USAGE = 2
 """Exit code of argparse and click for arguments that they refuse; the last line says which."""
 
-BOX = " \t│┃|"
+_BOX = " \t│┃|"
 """Characters that typer and tyro draw around a line."""
 
 
@@ -51,7 +51,7 @@ class LastLine:
         *whole, self._begun = re.split(r"[\r\n]", self._begun + text)
         for line in (*whole, self._begun):
             if any(character.isalnum() for character in line):
-                self.line = line.strip(BOX)
+                self.line = line.strip(_BOX)
         return self._stream.write(text)
 
     def writelines(self, lines: Any) -> None:
@@ -65,7 +65,7 @@ class LastLine:
 
 
 @contextmanager
-def exits_noted() -> Iterator[None]:
+def _exits_noted() -> Iterator[None]:
     """Turn `sys.exit` into an error; code 0 ends this context alone.
 
     Raises:
@@ -77,8 +77,8 @@ def exits_noted() -> Iterator[None]:
         yield
     except SystemExit as end:
         if end.code not in (None, 0):
-            error = ScriptExitError(reason_of(end.code, last_line=last.line))
-            if end.code != USAGE:
+            error = ScriptExitError(_exit_reason(end.code, last_line=last.line))
+            if end.code != _USAGE:
                 # Where the script reads its arguments is not where they are wrong.
                 error = error.with_traceback(end.__traceback__)
             raise error from None
@@ -87,37 +87,37 @@ def exits_noted() -> Iterator[None]:
             sys.stderr = stderr
 
 
-def reason_of(code: object, *, last_line: str) -> str:
+def _exit_reason(code: object, *, last_line: str) -> str:
     """Reason for an exit code, in a line.
 
     Args:
         code: as `sys.exit` was given it, not 0; a text stands for the code 1 after this text.
         last_line: on stderr; empty if there is none.
 
-    >>> reason_of(3, last_line="no paper")
+    >>> _exit_reason(3, last_line="no paper")
     'the script ended with exit code 3; its last line on stderr: no paper'
-    >>> reason_of(2, last_line="train.py: error: unrecognized arguments: --batch-sise 8")
+    >>> _exit_reason(2, last_line="train.py: error: unrecognized arguments: --batch-sise 8")
     'train.py: error: unrecognized arguments: --batch-sise 8'
-    >>> reason_of("no data", last_line="")
+    >>> _exit_reason("no data", last_line="")
     'the script ended with exit code 1: no data'
     """
     if not isinstance(code, int):
         return f"the script ended with exit code 1: {' '.join(str(code).split())}"
-    if code == USAGE and last_line:
+    if code == _USAGE and last_line:
         return last_line
     if last_line:
         return f"the script ended with exit code {code}; its last line on stderr: {last_line}"
     return f"the script ended with exit code {code}"
 
 
-Copies = Sequence[tuple[Path, Path]]
+_Copies = Sequence[tuple[Path, Path]]
 """Folders, each with the user's folder that it is a copy of."""
 
-SENT = "py_modules_files"
+_SENT = "py_modules_files"
 """Part of the paths to which Ray unpacks the modules of a run."""
 
 
-VARIABLES = {
+_VARIABLES = {
     # Hydra would hide where the script has failed.
     "HYDRA_FULL_ERROR": "1",
     # Git writes the user's index when it is asked for a status.
@@ -126,7 +126,7 @@ VARIABLES = {
 """Environment variables of a script."""
 
 
-def run_script(path: Path, arguments: Sequence[str], *, copies: Copies = ()) -> None:
+def run_script(path: Path, arguments: Sequence[str], *, copies: _Copies = ()) -> None:
     """Run a script until it ends, in a process that is its own from now on.
 
     Its folder is first on `sys.path`, as Python has it for a script.
@@ -139,13 +139,13 @@ def run_script(path: Path, arguments: Sequence[str], *, copies: Copies = ()) -> 
     Raises:
         ScriptExitError: it ended itself with an exit code other than 0.
     """
-    os.environ.update(VARIABLES)
+    os.environ.update(_VARIABLES)
     sys.argv[:] = [str(path), *arguments]
     sys.path.insert(0, str(path.resolve().parent))
     _import_from(copies)
     main = ModuleType("__main__")
     main.__dict__.update(__file__=str(path), __builtins__=builtins)
-    with exits_noted():
+    with _exits_noted():
         code = compile(path.read_bytes(), _original_of(str(path), copies), "exec")
         sys.modules["__main__"] = main
         exec(code, main.__dict__)  # noqa: S102  # the user's script
@@ -160,7 +160,7 @@ def run_exit_functions() -> None:
     atexit._run_exitfuncs()
 
 
-def _import_from(copies: Copies) -> None:
+def _import_from(copies: _Copies) -> None:
     """Import the user's modules from copies of their folders, under the names of the user's."""
 
     class Loader(SourceFileLoader):
@@ -181,14 +181,14 @@ def _import_from(copies: Copies) -> None:
     sys.path_hooks.insert(0, finder)
 
 
-def _original_of(path: str, copies: Copies) -> str:
+def _original_of(path: str, copies: _Copies) -> str:
     for copy, original in copies:
         if Path(path).is_relative_to(copy):
             return str(original / Path(path).relative_to(copy))
     return path
 
 
-def _copy_of(path: str, copies: Copies) -> str:
+def _copy_of(path: str, copies: _Copies) -> str:
     for copy, original in copies:
         # Installed packages may lie in a folder of the user's.
         if in_user_code(path) and Path(path).is_relative_to(original):
@@ -202,7 +202,7 @@ def script_here(path: Path) -> Path:
     Raises:
         FileNotFoundError: it is at neither.
     """
-    sent = [Path(folder, path.name) for folder in sys.path if SENT in folder]
+    sent = [Path(folder, path.name) for folder in sys.path if _SENT in folder]
     copies = [copy for copy in sent if copy.is_file()]
     if path.is_file() and (not copies or path.read_bytes() == copies[0].read_bytes()):
         return path.resolve()

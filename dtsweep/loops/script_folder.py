@@ -17,25 +17,25 @@ from dtsweep.loops.script_guard import copy_file, guarded
 from dtsweep.results.private import make_private
 from dtsweep.text import listed
 
-MOST_ENTRIES = 5000
+_MOST_ENTRIES = 5000
 """Files and folders of the user's that are looked at; folders beyond them are links."""
 
 MOST_BYTES_OF_FILE, MOST_BYTES = 64 * 2**20, 256 * 2**20
 """Bytes of a file, and of all files, that are copied at most; larger files are links."""
 
-LINKED = frozenset({"node_modules"})
+_LINKED = frozenset({"node_modules"})
 """Folders of other tools, which are links, as hidden folders are."""
 
-LEFT_OUT = frozenset({"__pycache__"})
+_LEFT_OUT = frozenset({"__pycache__"})
 
 
-def root_of_trials() -> Path:
+def _root_of_trials() -> Path:
     """Folder of the folders of all trials of this user on this node."""
     return Path(tempfile.gettempdir()).resolve() / f"dtsweep-scripts-{os.getuid()}"
 
 
 @dataclass(kw_only=True)
-class Layout:
+class _FolderLayout:
     """Entries of a folder of the user's, by how each comes into the folder of a trial."""
 
     folders: list[Path] = field(default_factory=list)
@@ -99,7 +99,7 @@ def own_folder(
     Raises:
         SweepError: the root is a link, or somebody else's.
     """
-    root = root or root_of_trials()
+    root = root or _root_of_trials()
     make_private(root)
     own = root.resolve() / name
     start = start.resolve()
@@ -107,9 +107,9 @@ def own_folder(
     if script is not None and not script.is_relative_to(start):
         places.append((own / "script" / (script.parent.name or "start"), script.parent))
     folder = ScriptFolder(path=places[0][0], places=places)
-    watched = absolute_files(arguments)
+    watched = _absolute_files(arguments)
     for _, original in places:
-        watched.extend(layout(original).large)
+        watched.extend(folder_layout(original).large)
     before = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
     try:
         with _locked(root):
@@ -166,19 +166,19 @@ def _remove_if_free(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def layout(start: Path) -> Layout:
+def folder_layout(start: Path) -> _FolderLayout:
     """Say which entries of a folder are copied for each trial, and which are linked.
 
     Hidden folders are links, and other file systems, such as `/proc` in a start folder `/`.
     """
-    found = Layout()
+    found = _FolderLayout()
     files: list[tuple[int, Path]] = []
     waiting, count = deque([start]), 0
     while waiting:
         folder = waiting.popleft()
         entries = _entries(folder)
         if folder != start:
-            if count + len(entries) > MOST_ENTRIES or _is_of_a_tool(folder, entries):
+            if count + len(entries) > _MOST_ENTRIES or _is_of_a_tool(folder, entries):
                 found.linked.append(folder)
                 if not _is_of_a_tool(folder, entries):
                     found.large.append(folder)
@@ -186,7 +186,7 @@ def layout(start: Path) -> Layout:
             found.folders.append(folder)
         count += len(entries)
         for entry in entries:
-            if entry.name in LEFT_OUT or Path(entry.path) == root_of_trials():
+            if entry.name in _LEFT_OUT or Path(entry.path) == _root_of_trials():
                 continue
             is_linked = entry.name.startswith(".") or os.path.ismount(entry.path)
             if entry.is_dir(follow_symlinks=False) and not is_linked:
@@ -199,12 +199,12 @@ def layout(start: Path) -> Layout:
     return found
 
 
-def _share(files: Iterable[tuple[int, Path]], found: Layout) -> None:
+def _share(files: Iterable[tuple[int, Path]], found: _FolderLayout) -> None:
     """Copy as many files as the limits allow; link the others."""
     whole = 0
     for number, (size, path) in enumerate(sorted(files)):
         whole += size
-        if number < MOST_ENTRIES and size <= MOST_BYTES_OF_FILE and whole <= MOST_BYTES:
+        if number < _MOST_ENTRIES and size <= MOST_BYTES_OF_FILE and whole <= MOST_BYTES:
             found.copied.append(path)
         else:
             found.linked.append(path)
@@ -214,12 +214,12 @@ def _share(files: Iterable[tuple[int, Path]], found: Layout) -> None:
 def _is_of_a_tool(folder: Path, entries: Sequence[os.DirEntry[str]]) -> bool:
     """True for installed packages, a virtual environment, or results of dtsweep."""
     names = {entry.name for entry in entries}
-    return folder.name in LINKED or "pyvenv.cfg" in names or {"lease", "trials"} <= names
+    return folder.name in _LINKED or "pyvenv.cfg" in names or {"lease", "trials"} <= names
 
 
 def _fill(folder: Path, start: Path) -> None:
     """Give a new folder the entries of the user's, and the folder above those above it."""
-    found = layout(start)
+    found = folder_layout(start)
     for original in found.folders:
         (folder / original.relative_to(start)).mkdir()
     for original in found.copied:
@@ -263,7 +263,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
     return []
 
 
-def absolute_files(arguments: Iterable[str]) -> list[Path]:
+def _absolute_files(arguments: Iterable[str]) -> list[Path]:
     """Files and folders that arguments of a script name by absolute paths, and that are there."""
     words = (word.partition("=")[2] or word for word in arguments)
     return [Path(word) for word in words if word.startswith("/") and Path(word).exists()]
@@ -272,12 +272,12 @@ def absolute_files(arguments: Iterable[str]) -> list[Path]:
 def notes_for(start: Path, arguments: Iterable[str]) -> list[str]:
     """Lines for the user, before the first trial, on files that a script could still change."""
     notes = []
-    if large := [str(path.relative_to(start)) for path in layout(start).large]:
+    if large := [str(path.relative_to(start)) for path in folder_layout(start).large]:
         notes.append(
             f"too large to be copied for each trial: {listed(large, most=3)}; Python writes to "
             "copies of them, programs that the script starts write to yours"
         )
-    if named := sorted({str(path) for path in absolute_files(arguments)}):
+    if named := sorted({str(path) for path in _absolute_files(arguments)}):
         notes.append(
             f"arguments name absolute paths: {listed(named, most=3)}; what the script writes there "
             "stays"

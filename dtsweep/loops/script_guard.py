@@ -23,21 +23,21 @@ from typing import Any
 
 from dtsweep.errors import in_user_code, is_own_code
 
-FICLONE = 0x40049409
+_FICLONE = 0x40049409
 """Request of Linux that makes two files share their blocks until one of them is written."""
 
-MOST_LINKS_ON_PATH = 40
+_MOST_LINKS_ON_PATH = 40
 """Links that a path goes through at most, as for the kernel."""
 
-MOST_LINKS = 100_000
+_MOST_LINKS = 100_000
 """Entries of a linked folder that becomes a folder of the trial at most."""
 
-WRITES = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 
 _FILE, _ENTRY = True, False
 """A function changes the file at a path, or the folder in which the path lies."""
 
-WRITERS: Mapping[tuple[str, str], Mapping[tuple[int, str], bool]] = {
+_WRITERS: Mapping[tuple[str, str], Mapping[tuple[int, str], bool]] = {
     ("builtins", "open"): {(0, "file"): _FILE},
     ("io", "open"): {(0, "file"): _FILE},
     ("os", "open"): {(0, "path"): _FILE},
@@ -66,18 +66,18 @@ WRITERS: Mapping[tuple[str, str], Mapping[tuple[int, str], bool]] = {
 }
 """Functions of Python's that change files: positions and names of their paths."""
 
-SPARED = (Path("/dev"), Path("/proc"), Path("/sys"))
-SPARED_NAMES = frozenset({"__pycache__", "site-packages", "dist-packages"})
+_SPARED = (Path("/dev"), Path("/proc"), Path("/sys"))
+_SPARED_NAMES = frozenset({"__pycache__", "site-packages", "dist-packages"})
 """Places that are not reported."""
 
-SETS_OF_FUNCTIONS = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks)
+_SETS_OF_FUNCTIONS = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks)
 """Functions of `os` by what they take; Python looks them up there."""
 
-_guards: list[Guard] = []
+_guards: list[_Guard] = []
 """Guards of this process that are in use."""
 
 
-class Guard:
+class _Guard:
     """Replaces links of a folder that lead out of it by copies, just before they are written."""
 
     def __init__(self, root: Path, *, watched: Iterable[Path] = ()) -> None:
@@ -94,10 +94,10 @@ class Guard:
     def note(self, path: Path) -> None:
         """Watch a file outside of the folder, just before code of the user's writes it."""
         real = Path(os.path.realpath(path.parent), path.name)
-        spared = (self._root, Path(tempfile.gettempdir()).resolve(), *SPARED)
+        spared = (self._root, Path(tempfile.gettempdir()).resolve(), *_SPARED)
         if any(real.is_relative_to(folder) for folder in spared):
             return
-        if SPARED_NAMES.isdisjoint(real.parts) and _is_written_by_user():
+        if _SPARED_NAMES.isdisjoint(real.parts) and _is_written_by_user():
             self._states.setdefault(str(real), _state_of(real))
 
     def make_own(self, path: Path, *, is_file: bool = True, keeps: bool = True) -> None:
@@ -112,7 +112,7 @@ class Guard:
             OSError: there is no room for a copy.
         """
         while (link := self._link_on(path, is_file=is_file)) is not None:
-            if is_special(link):
+            if _is_special(link):
                 return
             self._replace(link, keeps=keeps)
 
@@ -132,7 +132,7 @@ class Guard:
             if self._has(entry) and not self._has(Path(os.path.realpath(entry))):
                 return entry
             links += 1
-            if links > MOST_LINKS_ON_PATH:
+            if links > _MOST_LINKS_ON_PATH:
                 return None
             target = entry.readlink()
             names.extendleft(reversed(target.relative_to(target.anchor).parts))
@@ -182,11 +182,11 @@ class Guard:
         folder = Path(tempfile.mkdtemp(dir=self._root))
         with os.scandir(target) as entries:
             for number, entry in enumerate(entries):
-                if number == MOST_LINKS:
+                if number == _MOST_LINKS:
                     raise OSError(
                         errno.ENOSPC,
                         f"the trial's folder only links to {target}, which has more than "
-                        f"{MOST_LINKS:,} entries; write elsewhere",
+                        f"{_MOST_LINKS:,} entries; write elsewhere",
                     )
                 (folder / entry.name).symlink_to(entry.path)
         link.unlink()
@@ -213,7 +213,7 @@ def _is_written_by_user() -> bool:
     return False
 
 
-def is_special(path: Path) -> bool:
+def _is_special(path: Path) -> bool:
     """True for a pipe, a device or a socket: it has no content that a copy could have."""
     return path.exists() and not (path.is_file() or path.is_dir())
 
@@ -222,7 +222,7 @@ def copy_file(source: Path, copy: Path) -> None:
     """Copy a file with its times and permissions, by shared blocks where the file system can."""
     with source.open("rb") as read, copy.open("xb") as written:
         try:
-            fcntl.ioctl(written.fileno(), FICLONE, read.fileno())
+            fcntl.ioctl(written.fileno(), _FICLONE, read.fileno())
         except OSError:
             shutil.copyfileobj(read, written, 2**20)
         info = os.fstat(read.fileno())
@@ -231,9 +231,9 @@ def copy_file(source: Path, copy: Path) -> None:
 
 
 @contextmanager
-def guarded(root: Path, *, watched: Iterable[Path] = ()) -> Iterator[Guard]:
+def guarded(root: Path, *, watched: Iterable[Path] = ()) -> Iterator[_Guard]:
     """Guard the links of a folder in this context, in this process and those that it forks."""
-    guard = Guard(root, watched=watched)
+    guard = _Guard(root, watched=watched)
     writers = _writers()
     before = {(module, name): getattr(module, name) for module, name in writers}
     _guards.append(guard)
@@ -248,20 +248,20 @@ def guarded(root: Path, *, watched: Iterable[Path] = ()) -> Iterator[Guard]:
 
 
 @functools.cache
-def _writers() -> Mapping[tuple[ModuleType, str], Writer]:
+def _writers() -> Mapping[tuple[ModuleType, str], _Writer]:
     """The functions in place of Python's; a library may keep one, so they are made once."""
     writers = {}
-    for (module_name, name), paths in WRITERS.items():
+    for (module_name, name), paths in _WRITERS.items():
         module = importlib.import_module(module_name)
         function = getattr(module, name)
-        writers[module, name] = writer = Writer(function, paths)
-        for functions in SETS_OF_FUNCTIONS:
+        writers[module, name] = writer = _Writer(function, paths)
+        for functions in _SETS_OF_FUNCTIONS:
             if function in functions:
                 functions.add(writer)
     return writers
 
 
-class Writer:  # no function: as an attribute of a class that would become a method
+class _Writer:  # no function: as an attribute of a class that would become a method
     """A function that changes files, which are made the trial's own before."""
 
     def __init__(self, function: Callable[..., Any], paths: Mapping[tuple[int, str], bool]) -> None:
@@ -292,7 +292,7 @@ class Writer:  # no function: as an attribute of a class that would become a met
             for guard in _guards:
                 self._guard(guard, _whole(path, folder), is_file=is_file, keeps=keeps)
 
-    def _guard(self, guard: Guard, path: Path, *, is_file: bool, keeps: bool) -> None:
+    def _guard(self, guard: _Guard, path: Path, *, is_file: bool, keeps: bool) -> None:
         if self._function.__name__ == "chdir":
             # Nothing is written yet, so a folder may be too large for its links.
             with contextlib.suppress(OSError):
@@ -305,7 +305,7 @@ class Writer:  # no function: as an attribute of a class that would become a met
 def _use_of(how: Any) -> tuple[bool, bool]:
     """Say whether a mode or flags of `open` write, and whether they keep the content."""
     if isinstance(how, int):
-        return bool(how & WRITES), not how & os.O_TRUNC
+        return bool(how & _WRITES), not how & os.O_TRUNC
     return not set("wax+").isdisjoint(str(how)), "w" not in str(how)
 
 

@@ -125,7 +125,7 @@ class Event(Protocol):
         """Milliseconds from this event to another."""
 
 
-class Mark(NamedTuple):
+class _Mark(NamedTuple):
     """The end of a phase, as the host queued it."""
 
     phase: str
@@ -171,7 +171,7 @@ class CudaClock:
         # CUDA makes an event when it is first recorded.
         for event in self._free:
             event.record(torch.cuda.current_stream(device))
-        self._pending: deque[Mark] = deque()
+        self._pending: deque[_Mark] = deque()
         self._is_last: deque[bool] = deque()
 
     def start(self) -> None:
@@ -239,7 +239,7 @@ class CudaClock:
             self._wait()
         event = self._free.pop()
         event.record(torch.cuda.current_stream(self._device))
-        self._pending.append(Mark(phase, event, host_s))
+        self._pending.append(_Mark(phase, event, host_s))
         self._is_last.append(False)
 
     def _is_far_ahead(self) -> bool:

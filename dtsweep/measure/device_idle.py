@@ -62,7 +62,7 @@ class QueuedClock:
             now: the host's clock, in seconds.
         """
         self._device = device
-        self._pause = pause or pauses_of(device)
+        self._pause = pause or _pauses_of(device)
         self._make_event = make_event or (lambda: torch.cuda.Event(enable_timing=True))
         self._now = now
         self._launches: list[tuple[str, float]] = []
@@ -131,7 +131,7 @@ class QueuedClock:
         return event
 
 
-def pauses_of(device: torch.device) -> Callable[[float], None]:
+def _pauses_of(device: torch.device) -> Callable[[float], None]:
     """A function that keeps a GPU's stream busy for some seconds without using its memory."""
     cycles = 10_000_000
     ends = [torch.cuda.Event(enable_timing=True) for _ in range(3)]

@@ -33,7 +33,7 @@ SAMPLES = (2, 4)
 Not 1: batch normalization refuses a single sample.
 """
 
-TOLERANCE = 0.01
+_TOLERANCE = 0.01
 """By which share of itself the count may differ from linear."""
 
 
@@ -188,7 +188,7 @@ def _per_sample(counts: Sequence[_Tally]) -> Flops:
     if not model[-1]:
         raise ValueError("it does no matrix product, convolution or attention that is known")
     for small_batch, large_batch in (model, hardware):
-        if abs(small_batch - large_batch) > TOLERANCE * large_batch:
+        if abs(small_batch - large_batch) > _TOLERANCE * large_batch:
             counted = " and ".join(
                 f"{count.hardware:,} for {n}" for count, n in zip(counts, SAMPLES, strict=True)
             )

@@ -19,10 +19,10 @@ import torch
 VARIABLE = "TORCH_NCCL_ENABLE_TIMING"
 """Environment variable by which torch times collectives."""
 
-OFF = ("", "0", "n", "no", "f", "false")
+_OFF = ("", "0", "n", "no", "f", "false")
 """Its values, in small letters, with which torch times none."""
 
-Entry = Mapping[str, Any]
+_Entry = Mapping[str, Any]
 """An entry of the recorder, as torch's `_dump_nccl_trace` gives it."""
 
 TRIES, PAUSE_S = 20, 0.1
@@ -50,7 +50,9 @@ class NcclTime:
     """None where the time is known."""
 
 
-def nccl_time(entries: Sequence[Entry], launched_ns: Sequence[int], *, period: int = 1) -> NcclTime:
+def nccl_time(
+    entries: Sequence[_Entry], launched_ns: Sequence[int], *, period: int = 1
+) -> NcclTime:
     """Return the time of collectives in those steps of a window that the recorder still holds.
 
     Args:
@@ -85,7 +87,7 @@ def recorded_time(
     launched_ns: Sequence[int],
     *,
     period: int,
-    read: Callable[[], Sequence[Entry]] | None = None,
+    read: Callable[[], Sequence[_Entry]] | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> NcclTime | None:
     """Read the time of a window's collectives after the window; None where torch times none.
@@ -96,7 +98,7 @@ def recorded_time(
         read: gives the recorder's entries.
         pause: waits some seconds for torch's watchdog.
     """
-    if os.environ.get(VARIABLE, "").lower() in OFF:
+    if os.environ.get(VARIABLE, "").lower() in _OFF:
         return None
     read = read or _recorder()
     if read is None:
@@ -114,21 +116,21 @@ def recorded_time(
     return found
 
 
-def _recorder() -> Callable[[], Sequence[Entry]] | None:
+def _recorder() -> Callable[[], Sequence[_Entry]] | None:
     """Reader of NCCL's flight recorder; None in a torch without NCCL."""
     dump = getattr(torch._C._distributed_c10d, "_dump_nccl_trace", None)
     if dump is None:
         return None
 
-    def read() -> Sequence[Entry]:
+    def read() -> Sequence[_Entry]:
         trace = pickle.loads(dump(includeStackTraces=False))  # noqa: S301  # torch's, of this process
-        entries: Sequence[Entry] = trace.get("entries", [])
+        entries: Sequence[_Entry] = trace.get("entries", [])
         return entries
 
     return read
 
 
-def _first_held(entries: Sequence[Entry], launched_ns: Sequence[int], *, period: int) -> int:
+def _first_held(entries: Sequence[_Entry], launched_ns: Sequence[int], *, period: int) -> int:
     """First step of which no entry is overwritten, so that whole periods follow."""
     steps = len(launched_ns) - 1
     oldest = entries[0]
@@ -138,6 +140,6 @@ def _first_held(entries: Sequence[Entry], launched_ns: Sequence[int], *, period:
     return steps - held // period * period
 
 
-def _launch(entry: Entry) -> tuple[int, int, int]:
+def _launch(entry: _Entry) -> tuple[int, int, int]:
     """Numbers that the operations of one batch share with the entry of the batch."""
     return entry["pg_id"], entry["collective_seq_id"], entry["p2p_seq_id"]

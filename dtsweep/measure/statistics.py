@@ -14,16 +14,16 @@ from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
 Series = NDArray[np.float64]
 
-BATCH_STEPS = 3
+_BATCH_STEPS = 3
 """Fewer steps make no batch."""
 
 NOISE_FROM = 3
 """Steps that show their own noise."""
 
-LEAST_GAP = 0.01
+_LEAST_GAP = 0.01
 """Share of the median step by which two clusters lie apart."""
 
-PAUSE_S = 0.38
+_PAUSE_S = 0.38
 """Longest pause that may still come; half of that for a shorter step.
 
 The longest with which a quiet window of `max_seconds` is known to `half_width`, as they are by
@@ -71,9 +71,9 @@ def mean_half_width(series: Series) -> float | None:
         return None
     count = effective_count(series)
     widths = [students_t(count - 1) * float(series.std(ddof=1)) / math.sqrt(count)]
-    if len(series) >= 8 * BATCH_STEPS:
+    if len(series) >= 8 * _BATCH_STEPS:
         widths.append(students_t(7) * _deviation_of_means(series, 8) / math.sqrt(8))
-    if len(series) >= 16 * BATCH_STEPS:
+    if len(series) >= 16 * _BATCH_STEPS:
         rho = autocorrelation(_batches(series, 16).mean(axis=1))
         inflation = min(3.0, (1 + rho) / (1 - rho))
         widths.append(students_t(15) * _deviation_of_means(series, 16) / 4 * math.sqrt(inflation))
@@ -97,12 +97,12 @@ def with_unseen(half_s: float, *, mean_s: float, steps: int) -> float:
     """Widen the half-width of a mean by rare events, to at least `LEAST_HALF_WIDTH` of the mean.
 
     What did not come in so many steps may come in 3 of them (95 % sure), and then takes half a
-    step, or `PAUSE_S`. Squares add up, because the two are independent.
+    step, or `_PAUSE_S`. Squares add up, because the two are independent.
 
     >>> with_unseen(0.0, mean_s=0.1, steps=100)
     0.0015
     """
-    unseen_s = 3 / steps * min(mean_s / 2, PAUSE_S)
+    unseen_s = 3 / steps * min(mean_s / 2, _PAUSE_S)
     return max(math.hypot(half_s, unseen_s), LEAST_HALF_WIDTH * mean_s)
 
 
@@ -197,7 +197,7 @@ def quantile_interval(
     values = round(
         n / correlation_time((series <= np.quantile(series, p)).astype(np.float64), strata=strata)
     )
-    ranks = quantile_ranks(values, p)
+    ranks = _quantile_ranks(values, p)
     if ranks is None:
         return None
     low, high = ranks
@@ -208,20 +208,20 @@ def quantile_interval(
     )
 
 
-def quantile_ranks(values: int, p: float) -> tuple[int, int] | None:
+def _quantile_ranks(values: int, p: float) -> tuple[int, int] | None:
     """Ranks of the ends of a quantile's 95 % interval, the smallest value's is 1.
 
     None where the values are too few for an interval.
 
-    >>> quantile_ranks(100, 0.5), quantile_ranks(50, 0.99)
+    >>> _quantile_ranks(100, 0.5), quantile_ranks(50, 0.99)
     ((40, 61), None)
 
     Args:
         values: number of independent values.
         p: the quantile, 0 to 1.
     """
-    low = binomial_quantile(0.025, values, p)
-    high = binomial_quantile(0.975, values, p) + 1
+    low = _binomial_quantile(0.025, values, p)
+    high = _binomial_quantile(0.975, values, p) + 1
     if low < 1 or high > values:
         return None
     return low, high
@@ -236,13 +236,13 @@ def least_values(p: float) -> int:
     Args:
         p: the quantile, between 0 and 1.
     """
-    return next(values for values in itertools.count(1) if quantile_ranks(values, p))
+    return next(values for values in itertools.count(1) if _quantile_ranks(values, p))
 
 
-def binomial_quantile(q: float, n: int, p: float) -> int:
+def _binomial_quantile(q: float, n: int, p: float) -> int:
     """The smallest number of successes in n tries that is not exceeded with probability q.
 
-    >>> binomial_quantile(0.025, 100, 0.5), binomial_quantile(0.975, 100, 0.5)
+    >>> _binomial_quantile(0.025, 100, 0.5), binomial_quantile(0.975, 100, 0.5)
     (40, 60)
     """
     # scipy.stats takes half a second to import.
@@ -261,7 +261,7 @@ def is_bimodal(series: Series) -> bool:
     After the best split in two, the means are further apart than 4 / √2 times the root of the
     summed variances (Ashman's D above 4; a split Gaussian has 2.6, a split uniform distribution
     3.5). Few steps have gaps by chance: D must be above 4 + 30 / steps. Clusters less than
-    `LEAST_GAP` apart are none: a clock counts in steps too.
+    `_LEAST_GAP` apart are none: a clock counts in steps too.
 
     Args:
         series: (steps,) seconds.
@@ -281,7 +281,7 @@ def is_bimodal(series: Series) -> bool:
     best = int(np.argmin(variance_below * cuts + variance_above * (n - cuts)))
     spread = math.sqrt(max(0.0, float(variance_below[best] + variance_above[best])))
     gap = float(above[best] - below[best])
-    if gap <= LEAST_GAP * float(np.median(series)):
+    if gap <= _LEAST_GAP * float(np.median(series)):
         return False
     return gap * math.sqrt(2) > (4 + 30 / n) * spread
 

@@ -11,8 +11,8 @@ from dtsweep.measure.statistics import Series, mean_half_width, over_periods, wi
 from dtsweep.measure.warmup import Steadiness, steadiness
 from dtsweep.sweep.settings import Measure
 
-FIRST_LOOK = 30
-LOOK_FACTOR = 1.2
+_FIRST_LOOK = 30
+_LOOK_FACTOR = 1.2
 """Steps before the first look at the interval, and the factor to the next look.
 
 A rule that looks at every step stops by luck.
@@ -27,16 +27,16 @@ FEWEST_STEPS, FEWEST_PERIODS = 20, 8
 Of long steps as many as before the first look.
 """
 
-REHEARSED_STEPS = 50
+_REHEARSED_STEPS = 50
 """Enough for every part of a look."""
 
 LEAST_STEPS = 5
 """Steps that a window has, whatever `max_seconds` says; one sync period, where that is more."""
 
 FEWEST_MEASURED = 3
-"""Least steps of a window that has numbers, where even `LONGEST_S` was too short for more."""
+"""Least steps of a window that has numbers, where even `_LONGEST_S` was too short for more."""
 
-LONGEST_S = 600.0
+_LONGEST_S = 600.0
 """Limit of a window without its least steps, in seconds; `max_seconds`, where that is more."""
 
 LIMITS = ("max_steps", "max_seconds")
@@ -59,7 +59,7 @@ One in which something was compiled, or speeds moved that samples were dealt by,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class _Estimate:
     """The step time of a window's steady part, and how well it is known."""
 
     mean_s: float
@@ -70,7 +70,7 @@ class Estimate:
     """Steady ones; steps, where the period is 1."""
 
 
-def estimate(series: Series, period: int) -> Estimate | None:
+def estimate(series: Series, period: int) -> _Estimate | None:
     """Estimate the step time; None while there is too little of a steady part for an interval.
 
     Args:
@@ -86,7 +86,7 @@ def estimate(series: Series, period: int) -> Estimate | None:
     if noise_s is None:
         return None
     mean_s = float(steady.mean())
-    return Estimate(
+    return _Estimate(
         mean_s=mean_s,
         half_width_s=with_unseen(noise_s, mean_s=mean_s, steps=len(steady) * period),
         steadiness=steady_state,
@@ -94,7 +94,7 @@ def estimate(series: Series, period: int) -> Estimate | None:
     )
 
 
-def is_precise(step_time: Estimate, *, within: float) -> bool:
+def _is_precise(step_time: _Estimate, *, within: float) -> bool:
     """True if the mean step time is known to `within`, a share of it, a drift counted.
 
     Args:
@@ -123,7 +123,7 @@ class Rule:
         if period_s / period > LONG_STEP_S:
             self._first = FIRST_LONG_LOOK
         else:
-            self._first = FIRST_LOOK
+            self._first = _FIRST_LOOK
 
     def rehearse(self) -> None:
         """Perform one look in advance.
@@ -132,7 +132,7 @@ class Rule:
         """
         # Of so few steps: as many as the window asks for can be millions.
         brief = Rule(replace(self._measure, min_steps=1))
-        brief.look(np.ones(REHEARSED_STEPS), seconds=math.inf)
+        brief.look(np.ones(_REHEARSED_STEPS), seconds=math.inf)
 
     def next_look(self, steps: int) -> int:
         """Next step after `steps` at which the interval is looked at: a multiple of the period."""
@@ -140,20 +140,20 @@ class Rule:
         if self.period > 1:
             look = max(look, float(FEWEST_PERIODS * self.period))
         while (at := math.ceil(look / self.period) * self.period) <= steps:
-            look *= LOOK_FACTOR
+            look *= _LOOK_FACTOR
         return at
 
     def limit(self, *, steps: int, seconds: float) -> str | None:
         """Name the limit that is reached, or None.
 
         Limits are the maxima, and a sufficient length without a wanted half-width. `max_seconds`
-        waits for the least steps, but no longer than `LONGEST_S`.
+        waits for the least steps, but no longer than `_LONGEST_S`.
         """
         measure = self._measure
         if steps >= measure.max_steps:
             return "max_steps"
         has_least_steps = steps >= max(LEAST_STEPS, self.period)
-        if seconds >= measure.max_seconds and (has_least_steps or seconds >= LONGEST_S):
+        if seconds >= measure.max_seconds and (has_least_steps or seconds >= _LONGEST_S):
             return "max_seconds"
         is_long = steps >= measure.min_steps and seconds >= measure.min_seconds
         if measure.half_width is None and is_long:
@@ -180,6 +180,6 @@ class Rule:
             enough = min(FEWEST_STEPS, self._first)
         else:
             enough = FEWEST_PERIODS
-        if step_time.periods >= enough and is_precise(step_time, within=within):
+        if step_time.periods >= enough and _is_precise(step_time, within=within):
             return "precise"
         return None

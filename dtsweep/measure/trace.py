@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Intervals = NDArray[np.int64]
+_Intervals = NDArray[np.int64]
 """(intervals, 2): start and end in nanoseconds, in any order; they may overlap."""
 
-Event = Mapping[str, Any]
+_Event = Mapping[str, Any]
 """An event of a Chrome trace: `name`, `cat`, `ts` and `dur` in microseconds."""
 
 WINDOW = "dtsweep: profiled steps"
@@ -26,7 +26,7 @@ WINDOW = "dtsweep: profiled steps"
 CLASSES = ("compute_s", "exchange_s", "overlap_s", "exposed_s", "idle_s")
 """Parts of a step's time; compute, exposed exchange and idle add up to it."""
 
-LARGEST = 10
+_LARGEST = 10
 """So many kernels are listed."""
 
 _ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
@@ -38,7 +38,7 @@ NCCL from 2.28 on may leave collectives to a GPU's copy engines.
 """
 
 
-class Kernel(NamedTuple):
+class _Kernel(NamedTuple):
     """One run of a kernel, copy or memset."""
 
     name: str
@@ -63,10 +63,10 @@ class Profile:
     """
 
 
-def covered(intervals: Intervals) -> int:
+def _covered(intervals: _Intervals) -> int:
     """Number of nanoseconds that lie in at least one of the intervals.
 
-    >>> covered(np.array([[6, 7], [0, 2], [1, 4]]))
+    >>> _covered(np.array([[6, 7], [0, 2], [1, 4]]))
     5
     """
     starts, ends = intervals[np.argsort(intervals[:, 0])].T
@@ -75,7 +75,9 @@ def covered(intervals: Intervals) -> int:
     return int(np.maximum(ends - np.maximum(starts, before), 0).sum())
 
 
-def split(compute: Intervals, exchange: Intervals, *, window: tuple[int, int]) -> dict[str, float]:
+def split_window(
+    compute: _Intervals, exchange: _Intervals, *, window: tuple[int, int]
+) -> dict[str, float]:
     """Split a window's time into `CLASSES`.
 
     Args:
@@ -88,16 +90,16 @@ def split(compute: Intervals, exchange: Intervals, *, window: tuple[int, int]) -
         `idle_s` neither.
     """
     compute, exchange = compute.clip(*window), exchange.clip(*window)
-    compute_ns = covered(compute)
-    exchange_ns = covered(exchange)
-    busy_ns = covered(np.concatenate([compute, exchange]))
+    compute_ns = _covered(compute)
+    exchange_ns = _covered(exchange)
+    busy_ns = _covered(np.concatenate([compute, exchange]))
     overlap_ns = compute_ns + exchange_ns - busy_ns
     exposed_ns = busy_ns - compute_ns
     spent = (compute_ns, exchange_ns, overlap_ns, exposed_ns, window[1] - window[0] - busy_ns)
     return {name: ns / 1e9 for name, ns in zip(CLASSES, spent, strict=True)}
 
 
-def breakdown(events: Iterable[Event], *, steps: int) -> dict[str, Any]:
+def breakdown(events: Iterable[_Event], *, steps: int) -> dict[str, Any]:
     """Say what the profiled steps of one rank spent their time on, by what ran on its GPU.
 
     Args:
@@ -119,7 +121,7 @@ def breakdown(events: Iterable[Event], *, steps: int) -> dict[str, Any]:
     kernels = [kernel for kernel in _kernels(timed, window) if kernel.start < kernel.end]
 
     spent: dict[str, float | None] = dict(
-        split(_of(kernels, "compute"), _of(kernels, "exchange"), window=window)
+        split_window(_of(kernels, "compute"), _of(kernels, "exchange"), window=window)
     )
     # Steps that left no trace at all were not seen: another profiler may hold the device.
     if not kernels:
@@ -137,11 +139,11 @@ def breakdown(events: Iterable[Event], *, steps: int) -> dict[str, Any]:
     }
 
 
-def _interval(event: Event) -> tuple[int, int]:
+def _interval(event: _Event) -> tuple[int, int]:
     return round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000)
 
 
-def _kernels(events: Iterable[Event], window: tuple[int, int]) -> Iterator[Kernel]:
+def _kernels(events: Iterable[_Event], window: tuple[int, int]) -> Iterator[_Kernel]:
     """Kernels on the device, cut off at the end of the window."""
     for event in events:
         if event["cat"] in _ON_DEVICE:
@@ -149,15 +151,15 @@ def _kernels(events: Iterable[Event], window: tuple[int, int]) -> Iterator[Kerne
             if _EXCHANGE.search(event["name"]):
                 kind = "exchange"
             start, end = _interval(event)
-            yield Kernel(event["name"], kind, max(start, window[0]), min(end, window[1]))
+            yield _Kernel(event["name"], kind, max(start, window[0]), min(end, window[1]))
 
 
-def _of(kernels: Iterable[Kernel], kind: str) -> Intervals:
+def _of(kernels: Iterable[_Kernel], kind: str) -> _Intervals:
     ends = [(kernel.start, kernel.end) for kernel in kernels if kernel.kind == kind]
     return np.array(ends, dtype=np.int64).reshape(-1, 2)
 
 
-def _largest(kernels: Iterable[Kernel], *, steps: int) -> list[dict[str, Any]]:
+def _largest(kernels: Iterable[_Kernel], *, steps: int) -> list[dict[str, Any]]:
     by_name = defaultdict(list)
     for kernel in kernels:
         by_name[kernel.name, kernel.kind].append(kernel.end - kernel.start)
@@ -170,4 +172,4 @@ def _largest(kernels: Iterable[Kernel], *, steps: int) -> list[dict[str, Any]]:
         }
         for (name, kind), times in by_name.items()
     ]
-    return sorted(listed, key=lambda kernel: -kernel["self_s"])[:LARGEST]
+    return sorted(listed, key=lambda kernel: -kernel["self_s"])[:_LARGEST]

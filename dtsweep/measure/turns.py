@@ -28,13 +28,13 @@ DDP decides in the step before if buffers are broadcast, and a GPU's queue has t
 KNOWN = 0.02
 """Half of the 95 % interval of a step's share, from which on it is known well enough."""
 
-NORMAL_95 = 1.96
+_NORMAL_95 = 1.96
 """Half of a 95 % interval of a normal distribution, in standard deviations."""
 
-CORRELATED_FROM = 8
+_CORRELATED_FROM = 8
 """Units from which on a test shows whether neighbours resemble each other."""
 
-BLOCK_S = 0.02
+_BLOCK_S = 0.02
 """Least time of a block's timed steps: short blocks are mostly lead-in, long ones are few."""
 
 FIRST_ROUND_S = 10.0
@@ -87,7 +87,7 @@ def block_steps(
             that.
     """
     fitting = int((limit_s / step_s - 1 - LEAD * (PAIRS + 1)) / (2 * PAIRS))
-    block_s = min(BLOCK_S, window_s / (2 * PAIRS))
+    block_s = min(_BLOCK_S, window_s / (2 * PAIRS))
     steps = min(max(least, math.ceil(block_s / step_s)), fitting)
     if steps > 0:
         return steps
@@ -130,7 +130,7 @@ def quick_steps(
     # The half-width is 1.96 · noise · sqrt(1/turn + 1/window), solved here for the steps of the
     # turn.
     if noise > 0:
-        share_of_turn = (KNOWN / (NORMAL_95 * noise)) ** 2 - 1 / window_steps
+        share_of_turn = (KNOWN / (_NORMAL_95 * noise)) ** 2 - 1 / window_steps
     else:
         share_of_turn = math.inf
     if share_of_turn > 0:
@@ -187,7 +187,7 @@ def share_of(part: Series, total: Series) -> Share:
     deviations = part - value * total
     # Neighbours may resemble each other: pairs of one turn do.
     correlation = 0.0
-    if units >= CORRELATED_FROM:
+    if units >= _CORRELATED_FROM:
         correlation = autocorrelation(deviations)
     spread = float(deviations.std(ddof=1) / total.mean())
     error = spread * math.sqrt((1 + 2 * correlation) / units)
@@ -201,4 +201,4 @@ def is_known(with_exchange: Series, without: Series) -> bool:
     narrow where they do.
     """
     half = share_of(with_exchange - without, with_exchange).half_width
-    return len(with_exchange) >= CORRELATED_FROM and half is not None and half <= KNOWN
+    return len(with_exchange) >= _CORRELATED_FROM and half is not None and half <= KNOWN

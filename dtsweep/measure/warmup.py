@@ -14,13 +14,13 @@ from dtsweep.measure.statistics import Series, autocorrelation, effective_count,
 GROUP, SHORT_GROUP, SHORT = 5, 2, 40
 """Steps whose median is one value for the search, and their number below `SHORT` steps."""
 
-FEWEST_GROUPS = 4
+_FEWEST_GROUPS = 4
 """With fewer there is nothing to search in."""
 
-BATCHES = 20
+_BATCHES = 20
 """Medians that a drift is found in, at most."""
 
-LEAST_SPIKE = 0.01
+_LEAST_SPIKE = 0.01
 """Least share of the median step that counts as a difference.
 
 Clocks that count in microseconds make smaller ones.
@@ -40,7 +40,7 @@ a warm-up: what is left of it may well still fall.
 AT_START, AT_START_STEPS = 0.1, 12
 """The start of a window: this share of its steps, or these steps if they are more."""
 
-DECAYED = 0.5
+_DECAYED = 0.5
 """Share of the difference to the rest that a decay leaves in the second half of the first steps.
 
 If more steps than the start are left out and don't decay, it is no warm-up: the level has shifted,
@@ -140,7 +140,7 @@ def _shift(left_out: Series, rest: Series) -> float:
     level = float(np.median(rest))
     first = float(np.median(left_out[:half])) - level
     second = float(np.median(left_out[half:])) - level
-    if abs(second) <= DECAYED * abs(first):
+    if abs(second) <= _DECAYED * abs(first):
         return 0.0
     return abs(float(np.median(left_out)) / level - 1)
 
@@ -153,12 +153,12 @@ def spikes(series: Series) -> NDArray[np.bool_]:
 
     Returns:
         (steps,), True where a step is further from the median of the 11 around it than 4 times the
-        usual distance (1.4826 × the median of all such distances), and than `LEAST_SPIKE` of the
+        usual distance (1.4826 × the median of all such distances), and than `_LEAST_SPIKE` of the
         median step.
     """
     distances = np.abs(series - _local_medians(series))
     marked: NDArray[np.bool_] = distances > max(
-        4 * 1.4826 * np.median(distances), LEAST_SPIKE * np.median(series)
+        4 * 1.4826 * np.median(distances), _LEAST_SPIKE * np.median(series)
     )
     return marked
 
@@ -192,7 +192,7 @@ def steady_from(series: Series) -> int | None:
     else:
         size = GROUP
     groups = len(series) // size
-    if groups < FEWEST_GROUPS:
+    if groups < _FEWEST_GROUPS:
         return 0
     smooth = np.where(spikes(series), _local_medians(series), series)
     medians = np.median(smooth[: groups * size].reshape(groups, size), axis=1)
@@ -234,7 +234,7 @@ def drift(series: Series) -> tuple[float, float]:
     Returns:
         The rise, and half of its 95 % interval, both as shares of the median step.
     """
-    size = math.ceil(len(series) / BATCHES)
+    size = math.ceil(len(series) / _BATCHES)
     batches = len(series) // size
     last = series[len(series) - batches * size :]
     medians = np.median(last.reshape(batches, size), axis=1)

@@ -11,10 +11,10 @@ from dtsweep.measure.statistics import Series
 from dtsweep.measure.stopping import Rule
 from dtsweep.sweep.settings import Measure
 
-LOOK_S = 0.2
+_LOOK_S = 0.2
 """Approximate seconds between two looks at the clock: rare enough for no cost, within limits."""
 
-LOOK_SHARE = 0.002
+_LOOK_SHARE = 0.002
 """Share of the window that looks at the interval, which take about a millisecond each, may take."""
 
 
@@ -35,12 +35,12 @@ class Store(Protocol):
 
 
 def _stride(measure: Measure, period_s: float, period: int) -> int:
-    """Sync periods between two looks at the clock: `LOOK_S`, but two looks in any window."""
+    """Sync periods between two looks at the clock: `_LOOK_S`, but two looks in any window."""
     if period_s <= 0:
         # Without a warm-up nothing is known: a long stride could outlast every limit.
         return 1
     shortest = max(measure.min_steps / period, measure.min_seconds / period_s)
-    return max(1, int(min(LOOK_S / period_s, shortest / 2)))
+    return max(1, int(min(_LOOK_S / period_s, shortest / 2)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ class Window:
         seconds = self._now() - self._began
         reason = self._rule.limit(steps=self.steps, seconds=seconds)
         # Where steps are short, not at every look: what it takes would show in the figures.
-        if reason or not sees_interval or self._looked_s > LOOK_SHARE * seconds:
+        if reason or not sees_interval or self._looked_s > _LOOK_SHARE * seconds:
             return reason
         reason = self._rule.look(self._series(), seconds=seconds)
         self._looked_s += self._now() - self._began - seconds

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.float64]
 
-CLOSE = 2.0
+_CLOSE = 2.0
 """Ratio of arithmetic to memory time up to which rates don't tell which of them is longer."""
 
 
@@ -104,8 +104,8 @@ def step_work(
     return StepWork(
         operations=operations,
         moved_bytes=accumulation * float(moved.sum()) + float(update[0].sum()),
-        compute_s=accumulation * float(computing[computing > moving / CLOSE].sum()),
-        memory_s=accumulation * float(moving[moving >= computing / CLOSE].sum())
+        compute_s=accumulation * float(computing[computing > moving / _CLOSE].sum()),
+        memory_s=accumulation * float(moving[moving >= computing / _CLOSE].sum())
         + float(updating.sum()),
         launch_s=operations * rates.launch_s,
     )

@@ -21,11 +21,11 @@ from dtsweep.metrics.skew import correlated_own_steps, has_quick_turn, marks_exc
 from dtsweep.metrics.window_view import view_of
 from dtsweep.sweep.point import Point
 
-SHARES = ("comm_share", "exchange_share", "wait_share", "overlap_share")
-ENDS = ("", "_low", "_high", "_error")
+_SHARES = ("comm_share", "exchange_share", "wait_share", "overlap_share")
+_ENDS = ("", "_low", "_high", "_error")
 """Columns that have an interval, and the names of its parts."""
 
-PARTS = 8
+_PARTS = 8
 """Parts of a window, each of them taken to vary by itself."""
 
 
@@ -60,7 +60,7 @@ def exchange_columns(point: Point, ranks: Sequence[Measured]) -> Row:
         Always the same columns, None where they are unknown.
     """
     row: Row = dict.fromkeys(
-        ("comm_method", "pass_s", *(f"{name}{end}" for name in SHARES for end in ENDS))
+        ("comm_method", "pass_s", *(f"{name}{end}" for name in _SHARES for end in _ENDS))
     )
     row |= {
         "exchange_isolated_s": ranks[0].exchange_isolated_s,
@@ -201,7 +201,7 @@ def _in_window(point: Point, ranks: Sequence[Measured]) -> _Times:
         trains = np.array([over_periods(rank.of_part("trains"), point.period) for rank in ranks])
         longest = [np.where(trains, works, 0.0).max(axis=0)]
         steps, works = ([np.average(one, axis=0, weights=trains)] for one in (steps, works))
-    parts = min(PARTS, *map(len, steps))
+    parts = min(_PARTS, *map(len, steps))
 
     def by_part(series: Series) -> Series:
         return np.array([part.sum() for part in np.array_split(series, parts)])
@@ -282,7 +282,7 @@ def input_columns(ranks: Sequence[Measured], *, straggler: str | None) -> Row:
         if not (straggler or "").startswith(f"rank {number} ")
     ]
     data, steps = ([rank.of_part(name) for rank in usual] for name in ("data_s", "step_s"))
-    parts = min(PARTS, *map(len, data), PARTS)
+    parts = min(_PARTS, *map(len, data), _PARTS)
 
     def by_part(series: Sequence[Series]) -> Series:
         means: Series = np.mean(

@@ -14,17 +14,17 @@ from dtsweep.measure.warmup import is_spiky
 from dtsweep.metrics.breakdown import Row, slowest_phase_s
 from dtsweep.metrics.rank_result import Measured, trained_in_window
 
-CORRELATED_STEPS = 5.0
-INPUT_BOUND = 0.05
+_CORRELATED_STEPS = 5.0
+_INPUT_BOUND = 0.05
 """From which on a row is flagged: steps that resemble each other, share of a step spent on data."""
 
-STALLED = 0.5
+_STALLED = 0.5
 """Share of a window from which on a single step of it is flagged."""
 
-LEFT_OUT = 0.25
+_LEFT_OUT = 0.25
 """Share of a window's time from which on a row is flagged if it is left out as warm-up."""
 
-JUDGED = (
+_JUDGED = (
     "imprecise",
     "few_steps",
     "drift",
@@ -41,10 +41,10 @@ JUDGED = (
 BUSY, LOW_CLOCK = 0.5, 0.9
 """Utilization from which on a device is busy; its least clock, as a share of the others'."""
 
-FEWEST_STALLED = 2
+_FEWEST_STALLED = 2
 """Windows of so many steps have none that takes the longer part for no reason."""
 
-FEWEST_BLOCKS = 3
+_FEWEST_BLOCKS = 3
 """Least number of blocks after the window for an interval of their mean."""
 
 
@@ -64,20 +64,20 @@ def flags(
     wide = wanted is not None and (row["half_width"] is None or row["half_width"] > wanted)
     trained = [*trained_in_window(ranks).values()]
     data_share = (slowest_phase_s(trained, "data_s") or 0.0) / row["step_mean_s"]
-    correlated = row["effective_steps"] and len(steps) / row["effective_steps"] > CORRELATED_STEPS
+    correlated = row["effective_steps"] and len(steps) / row["effective_steps"] > _CORRELATED_STEPS
     conditions = (
         wide or is_short,
         is_short,
         row["steady_class"] in ("slowdown", "none"),
-        is_unstable(row, ranks),
-        len(steps) > FEWEST_STALLED and steps.max() > STALLED * steps.sum(),
-        max(map(_left_out, ranks), default=0.0) >= LEFT_OUT,
+        _is_unstable(row, ranks),
+        len(steps) > _FEWEST_STALLED and steps.max() > _STALLED * steps.sum(),
+        max(map(_left_out, ranks), default=0.0) >= _LEFT_OUT,
         is_spiky(periods),
         is_bimodal(periods),
         bool(correlated),
-        data_share > INPUT_BOUND,
+        data_share > _INPUT_BOUND,
     )
-    judged = [flag for flag, holds in zip(JUDGED, conditions, strict=True) if holds]
+    judged = [flag for flag, holds in zip(_JUDGED, conditions, strict=True) if holds]
     seen = [flag for rank in ranks for flag in rank.flags]
     return list(dict.fromkeys([*judged, *seen]))
 
@@ -98,12 +98,12 @@ def device_flags(
         needs_energy: whether the sweep asks for energy; without that, short windows are usual.
     """
     judged = [flag for flag in seen if needs_energy or flag != "window_short"]
-    if has_low_clock(ranks, devices=devices):
+    if _has_low_clock(ranks, devices=devices):
         judged.append("clock_low")
     return judged
 
 
-def has_low_clock(ranks: Sequence[Measured], *, devices: Sequence[str]) -> bool:
+def _has_low_clock(ranks: Sequence[Measured], *, devices: Sequence[str]) -> bool:
     """True if a busy device's clock is below `LOW_CLOCK` of the others' median, of its model.
 
     Args:
@@ -129,14 +129,14 @@ def _left_out(rank: Measured) -> float:
     return float(left_out_s / (left_out_s + rank.of_part("step_s").sum()))
 
 
-def is_unstable(row: Row, ranks: Sequence[Measured]) -> bool:
+def _is_unstable(row: Row, ranks: Sequence[Measured]) -> bool:
     """True if the same steps took another time soon after the window, beyond the intervals of both.
 
     The window can't see what changes more slowly than it lasts. False where nothing was measured
     after it, or the window's own mean is not known.
     """
-    blocks = later_blocks(ranks)
-    if len(blocks) < FEWEST_BLOCKS or row["half_width"] is None:
+    blocks = _later_blocks(ranks)
+    if len(blocks) < _FEWEST_BLOCKS or row["half_width"] is None:
         return False
     mean_s = row["step_mean_s"]
     error_s = blocks.std(ddof=1) / math.sqrt(len(blocks))
@@ -144,7 +144,7 @@ def is_unstable(row: Row, ranks: Sequence[Measured]) -> bool:
     return bool(abs(blocks.mean() - mean_s) > half_s + row["half_width"] * mean_s)
 
 
-def later_blocks(ranks: Sequence[Measured]) -> Series:
+def _later_blocks(ranks: Sequence[Measured]) -> Series:
     """Mean step of each block with the exchange after the window: (blocks,) seconds.
 
     Each is the mean of the ranks. Ranks in step take equally long, except that the ends of a block

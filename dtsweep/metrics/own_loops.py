@@ -12,7 +12,7 @@ from dtsweep.sweep.arguments import command_line
 from dtsweep.sweep.modes import latency_column, period_of
 from dtsweep.sweep.point import Point
 
-SET_BY_WORKLOADS = (
+_SET_BY_WORKLOADS = (
     "micro_batch",
     "accumulation",
     "global_batch",
@@ -26,10 +26,10 @@ SET_BY_WORKLOADS = (
 )
 """Columns of a point that say nothing about a training loop of the user, unless they are axes."""
 
-PER_SECOND = ("samples_per_s", "samples_per_s_low", "samples_per_s_high", "samples_per_s_error")
+_PER_SECOND = ("samples_per_s", "samples_per_s_low", "samples_per_s_high", "samples_per_s_error")
 """Columns that grow with the samples of a step."""
 
-PER_SAMPLE = ("energy_j_per_sample", "cpu_energy_j_per_sample")
+_PER_SAMPLE = ("energy_j_per_sample", "cpu_energy_j_per_sample")
 """Columns that shrink with them."""
 
 TOO_SHORT = "before it was measured"
@@ -40,7 +40,7 @@ NO_STEP = "no step of a torch.optim.Optimizer has ended in"
 def columns_of_loop(point: Point) -> Row:
     """Columns of a point whose workload is a training loop of the user, before it runs."""
     loop = point.workload
-    columns: Row = dict.fromkeys(name for name in SET_BY_WORKLOADS if name not in loop.driven)
+    columns: Row = dict.fromkeys(name for name in _SET_BY_WORKLOADS if name not in loop.driven)
     if getattr(loop, "script_file", None) is not None:
         words = [loop.path, *command_line(loop.arguments, loop.values(point))]
         columns["command"] = json.dumps(words, ensure_ascii=False)
@@ -65,7 +65,7 @@ def counted_columns(ranks: Sequence[Measured], row: Row) -> Row:
     """
     counts = [rank.samples_per_step for rank in ranks]
     known = [count for count in counts if count is not None]
-    semantics = measured_semantics(ranks[0], workers=len(ranks))
+    semantics = _measured_semantics(ranks[0], workers=len(ranks))
     latency = latency_column(semantics, period=period_of(row))
     columns: Row = {
         f"latency_s{end}": row.get(f"{latency}{end}") for end in ("", "_low", "_high", "_error")
@@ -78,7 +78,7 @@ def counted_columns(ranks: Sequence[Measured], row: Row) -> Row:
         ),
     }
     if len(known) < len(counts):
-        return columns | dict.fromkeys((*PER_SECOND, *PER_SAMPLE))
+        return columns | dict.fromkeys((*_PER_SECOND, *_PER_SAMPLE))
     samples = _sum_of_models(ranks, known)
     usual = [rank.usual_samples for rank in ranks if rank.usual_samples is not None]
     batch = samples
@@ -88,7 +88,7 @@ def counted_columns(ranks: Sequence[Measured], row: Row) -> Row:
     if batch % 1 == 0:
         columns |= {"global_batch": int(batch), "samples_per_update": int(batch)}
     counted = (_equal_count(ranks) or 1) * len(ranks)
-    for names, factor in ((PER_SECOND, samples / counted), (PER_SAMPLE, counted / samples)):
+    for names, factor in ((_PER_SECOND, samples / counted), (_PER_SAMPLE, counted / samples)):
         values = {name: row.get(name) for name in names}
         columns |= {name: v if v is None else v * factor for name, v in values.items()}
     return columns
@@ -117,7 +117,7 @@ def _equal_count(ranks: Sequence[Measured]) -> int | None:
     return int(first)
 
 
-def measured_semantics(rank: Measured, *, workers: int) -> str:
+def _measured_semantics(rank: Measured, *, workers: int) -> str:
     """Semantics of the updates of a training loop, by gradients and parameters of its ranks."""
     if workers == 1:
         return "exact"

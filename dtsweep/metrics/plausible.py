@@ -18,20 +18,20 @@ from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult, samples
 from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import Point
 
-ROUNDING = 0.01
+_ROUNDING = 0.01
 """By which share numbers that are equal by definition may differ."""
 
-EDGE_S = 5.0
+_EDGE_S = 5.0
 """Time for a worker after its last two steps to leave its servers, on a busy machine."""
 
-OVER_PEAK = 1.05
+_OVER_PEAK = 1.05
 """Allowed multiple of a data sheet's dense peak.
 
 Clocks go up to 17 % over the sheet's (H100 NVL, RTX A6000), and no training step reaches nine
 tenths of what its clock allows.
 """
 
-CORE_FLOPS_PER_S = MappingProxyType({"fp32": 64 * 6.2e9, "bf16": 2048 * 6.2e9})
+_CORE_FLOPS_PER_S = MappingProxyType({"fp32": 64 * 6.2e9, "bf16": 2048 * 6.2e9})
 """Upper bound of one core's FLOP/s, by precision.
 
 It is the most operations in a cycle (two units of AVX-512, AMX) times the highest clock that is
@@ -39,10 +39,10 @@ sold. A matrix product on the same core is not a bound: another thread of the co
 wait for each other, make it slower than an honest step.
 """
 
-OVER_MATMUL = 4.0
+_OVER_MATMUL = 4.0
 """Allowed multiple of the measured matrix product, for devices whose cores the table lacks."""
 
-CPU_CLOCK_S = 0.2
+_CPU_CLOCK_S = 0.2
 """Largest error of a process's CPU time."""
 
 JUDGED_COLUMNS = (
@@ -99,10 +99,10 @@ def plausibility_columns(
             for rank, measured in ranks.items()
         },
     )
-    return judged_columns(row["flags"], [*messages, *filter(None, map(_of_first, of_ranks))])
+    return _judged_columns(row["flags"], [*messages, *filter(None, map(_of_first, of_ranks))])
 
 
-def judged_columns(flags: Sequence[str] | None, messages: Sequence[str]) -> Row:
+def _judged_columns(flags: Sequence[str] | None, messages: Sequence[str]) -> Row:
     """Columns on contradictions of a row: `implausible`, null without any, and `flags`."""
     return {
         "implausible": "; ".join(messages) or None,
@@ -121,7 +121,7 @@ def _of_first(messages: Mapping[int, str | None]) -> str | None:
     return f"rank {named[0]}{suffix}: {messages[named[0]]}"
 
 
-def contradictions(row: Mapping[str, Any], *, rounding: float = ROUNDING) -> list[str]:
+def contradictions(row: Mapping[str, Any], *, rounding: float = _ROUNDING) -> list[str]:
     """Contradictions in a single row, in words with the numbers.
 
     Args:
@@ -150,10 +150,10 @@ def _window(row: Mapping[str, Any]) -> str | None:
     if numbers is None:
         return None
     steps, mean_s, window_s, longest_s = numbers
-    late_s = EDGE_S + 2 * longest_s + window_s * ROUNDING
+    late_s = _EDGE_S + 2 * longest_s + window_s * _ROUNDING
     # Workers with steps of their own: it is the number of the slowest one's.
     is_short = not _is_asynchronous(row) and window_s - steps * mean_s > late_s
-    if not is_short and steps * mean_s <= window_s * (1 + ROUNDING):
+    if not is_short and steps * mean_s <= window_s * (1 + _ROUNDING):
         return None
     return f"{steps:.0f} steps of {mean_s:.4g} s in a window of {window_s:.4g} s"
 
@@ -172,7 +172,7 @@ def _utilization(row: Mapping[str, Any], name: str) -> str | None:
         numbers is None
         or row.get("peak_source") not in ("given", "table")
         or is_mixed
-        or numbers[0] <= OVER_PEAK
+        or numbers[0] <= _OVER_PEAK
     ):
         return None
     share, peak = numbers
@@ -204,7 +204,7 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Measured], rate: float) -> 
         inside += np.sum(size * ((start >= began) & (end <= ended)))
         touching += np.sum(size * ((end > began) & (start < ended)))
     done = rate * (ended - began) / float(np.mean(samples))
-    if not done < inside * (1 - ROUNDING) and not done > touching * (1 + ROUNDING):
+    if not done < inside * (1 - _ROUNDING) and not done > touching * (1 + _ROUNDING):
         return None
     return (
         f"samples_per_s of {rate:.4g} is {done:.4g} steps in the {ended - began:.4g} s in which "
@@ -231,7 +231,7 @@ def _phases(measured: Measured) -> str | None:
     }
     step_s = float(measured.of_part("step_s").mean())
     total_s = sum(means.values())
-    if not total_s > step_s * (1 + ROUNDING):
+    if not total_s > step_s * (1 + _ROUNDING):
         return None
     parts = ", ".join(f"{name} {mean:.4g}" for name, mean in means.items())
     return f"the phases take {total_s:.4g} s of a step of {step_s:.4g} s ({parts})"
@@ -261,7 +261,7 @@ def _cpu_time(measured: Measured, facts: RankFacts) -> str | None:
     if (
         not cpus
         or used_s is None
-        or used_s <= cpus * measured.window_s * (1 + ROUNDING) + CPU_CLOCK_S
+        or used_s <= cpus * measured.window_s * (1 + _ROUNDING) + _CPU_CLOCK_S
     ):
         return None
     return f"{used_s:.4g} s of CPU time in a window of {measured.window_s:.4g} s on {cpus} CPUs"
@@ -276,15 +276,15 @@ def _cpu_flops(point: Point, rank: int, ranks: Sequence[Measured], facts: RankFa
         return None
     measured = ranks[rank]
     used_s = _cpu_s(measured)
-    limit = CORE_FLOPS_PER_S.get(point.precision)
+    limit = _CORE_FLOPS_PER_S.get(point.precision)
     model_flops = ranks[0].flops_per_sample or 0.0
     flops_per_sample = max(model_flops, ranks[0].hardware_flops_per_sample or 0.0)
     if used_s is None or limit is None or facts.device_uuid is not None:
         return None
     best = max(rank.matmul_flops_per_s or 0.0 for rank in ranks) / facts.threads
-    limit = max(limit, OVER_MATMUL * best)
+    limit = max(limit, _OVER_MATMUL * best)
     done = flops_per_sample * samples_of(point, measured) * measured.steps_with_samples
-    if not done > limit * (used_s + CPU_CLOCK_S):
+    if not done > limit * (used_s + _CPU_CLOCK_S):
         return None
     return (
         f"{done:.4g} FLOP in {used_s:.4g} s of CPU time, where a core does at most "

@@ -33,10 +33,10 @@ from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import Task
 from dtsweep.sweep.values import stored_fields
 
-FactsByRank = Mapping[int, RankFacts]
+_FactsByRank = Mapping[int, RankFacts]
 """By rank: of all that came up."""
 
-ResultsByRank = Mapping[int, RankResult]
+_ResultsByRank = Mapping[int, RankResult]
 """By rank: of those that answered."""
 
 
@@ -93,8 +93,8 @@ def trial_row(
     sweep: Sweep,
     point: Point,
     task: Task,
-    facts: FactsByRank,
-    results: ResultsByRank,
+    facts: _FactsByRank,
+    results: _ResultsByRank,
     *,
     harness: str = "ray",
 ) -> Row:
@@ -142,7 +142,7 @@ def trial_row(
     return row
 
 
-def with_warmup_marked(point: Point, results: ResultsByRank) -> dict[int, RankResult]:
+def with_warmup_marked(point: Point, results: _ResultsByRank) -> dict[int, RankResult]:
     """Mark the warm-up in each rank's steps: those before the window, and those found in it."""
     measured = {
         rank: result.measured
@@ -156,7 +156,7 @@ def with_warmup_marked(point: Point, results: ResultsByRank) -> dict[int, RankRe
     }
 
 
-def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
+def explaining_failure(results: _ResultsByRank) -> tuple[str, str | None]:
     """The status and reason of a trial: those of the rank whose failure explains the others'.
 
     >>> full = RankResult(status="oom_device", reason="full")
@@ -180,21 +180,21 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
     return status, f"rank {rank}: {reason}" if reason else None
 
 
-def machine_columns(facts: FactsByRank, *, harness: str) -> Row:
+def machine_columns(facts: _FactsByRank, *, harness: str) -> Row:
     """Machine of the trial, and the digest that identifies it."""
     if not facts:
         return {}
     first = facts[min(facts)]
     return {
         "hosts": len({fact.node_id or fact.node for fact in facts.values()}),
-        "devices": device_names(facts),
+        "devices": _device_names(facts),
         "backend": "nccl" if first.device_uuid else "gloo",
         "env_id": _environment_id(facts, harness),
         **{name: value for name, value in first.machine.items() if name.endswith("_version")},
     }
 
 
-def memory_facts(results: ResultsByRank) -> Row:
+def memory_facts(results: _ResultsByRank) -> Row:
     """Columns of an attempt that say what its memory was, as `trial_row` has them."""
     measured = [result.measured for result in results.values() if result.measured is not None]
     row: Row = {"device_free_bytes": _least_free_bytes(results)}
@@ -203,13 +203,13 @@ def memory_facts(results: ResultsByRank) -> Row:
     return row
 
 
-def _least_free_bytes(results: ResultsByRank) -> int | None:
+def _least_free_bytes(results: _ResultsByRank) -> int | None:
     """Free memory of the fullest GPU before an attempt; None on a CPU."""
     free = [result.device_free_bytes for result in results.values()]
     return min((count for count in free if count is not None), default=None)
 
 
-def _environment_id(facts: FactsByRank, harness: str) -> str:
+def _environment_id(facts: _FactsByRank, harness: str) -> str:
     machines = {
         json.dumps([fact.device, fact.threads, fact.machine], sort_keys=True)
         for fact in facts.values()
@@ -221,7 +221,7 @@ def _environment_id(facts: FactsByRank, harness: str) -> str:
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
-def rank_rows(facts: FactsByRank, results: ResultsByRank) -> list[Row]:
+def rank_rows(facts: _FactsByRank, results: _ResultsByRank) -> list[Row]:
     """The rows of `ranks`: what each rank ran on and measured.
 
     Args:
@@ -231,7 +231,7 @@ def rank_rows(facts: FactsByRank, results: ResultsByRank) -> list[Row]:
     return [_rank_row(rank, facts, results) for rank in sorted(facts)]
 
 
-def step_columns(results: ResultsByRank) -> dict[str, NDArray[Any]] | None:
+def step_columns(results: _ResultsByRank) -> dict[str, NDArray[Any]] | None:
     """The columns of `steps`, rank after rank; None where no rank measured."""
     measured = {
         rank: result.measured.steps
@@ -267,7 +267,7 @@ def step_columns(results: ResultsByRank) -> dict[str, NDArray[Any]] | None:
     return table
 
 
-def _rank_row(rank: int, facts: FactsByRank, results: ResultsByRank) -> Row:
+def _rank_row(rank: int, facts: _FactsByRank, results: _ResultsByRank) -> Row:
     row: Row = {"rank": rank, **asdict(facts[rank])}
     row["machine"] = json.dumps(row["machine"], sort_keys=True)
     if rank not in results:
@@ -307,19 +307,19 @@ def _stored(measured: Measured, kind: type[RankColumns] | type[TrialColumns]) ->
     return {item.name: getattr(measured, item.name) for item in fields(kind)}
 
 
-def device_names(facts: FactsByRank) -> str:
+def _device_names(facts: _FactsByRank) -> str:
     """All device models of a world, each once, such as `NVIDIA H100 80GB HBM3`."""
     return ", ".join(sorted({fact.device for fact in facts.values()}))
 
 
-def other_devices(facts: FactsByRank, *, known_devices: Collection[str]) -> str | None:
+def other_devices(facts: _FactsByRank, *, known_devices: Collection[str]) -> str | None:
     """Say that ranks are on another device model than the results, with the ways out, or None.
 
     Args:
         facts: of all ranks.
         known_devices: device models of the results; empty allows any.
     """
-    devices = device_names(facts)
+    devices = _device_names(facts)
     if not known_devices or devices in known_devices:
         return None
     return (

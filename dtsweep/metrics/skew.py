@@ -19,10 +19,10 @@ from dtsweep.metrics.breakdown import Row
 from dtsweep.metrics.rank_result import Measured, trained_in_window
 from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
-SPENT = ("sync_s", "compress_s")
+_SPENT = ("sync_s", "compress_s")
 """Exposed exchange of a step."""
 
-NAMED_FALSELY = 0.01
+_NAMED_FALSELY = 0.01
 """Probability to name one of equal workers if steps are independent; below 5 % if they are not."""
 
 
@@ -46,7 +46,7 @@ def own_steps(rank: Measured, *, is_alone: bool = False) -> Series:
     free = rank.of_part("step_s", "no_exchange")
     if not len(free) and marks_exchange(rank):
         steps: Series = rank.of_part("step_s") - sum(
-            rank.of_part(name) for name in SPENT if name in rank.steps
+            rank.of_part(name) for name in _SPENT if name in rank.steps
         )
         return steps
     if is_alone and not len(free):
@@ -148,7 +148,7 @@ def _bounds(series: Sequence[Series], *, correlated: float) -> Series | None:
         [_half_width(deviations, correlated) for deviations in works - works.mean(axis=0)]
     )
     quantile = NormalDist().inv_cdf
-    farthest = quantile(1 - NAMED_FALSELY / len(series)) / quantile(0.975)
+    farthest = quantile(1 - _NAMED_FALSELY / len(series)) / quantile(0.975)
     noise = farthest * np.maximum(half_widths, np.sqrt(np.mean(half_widths**2)))
     bounds: Series = np.maximum(noise, LEAST_HALF_WIDTH * works.mean())
     return bounds

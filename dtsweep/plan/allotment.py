@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dtsweep.sweep.point import World
 
-Rooms = Mapping[str, int]
+_Rooms = Mapping[str, int]
 """Number of workers that each node can hold, by node."""
 
 Places = Mapping[str, int]
@@ -18,7 +18,7 @@ Places = Mapping[str, int]
 class NodePool:
     """Nodes of a cluster, as sessions take them."""
 
-    rooms: Rooms
+    rooms: _Rooms
     """Of all nodes, used ones too."""
 
     shares_nodes: bool = False
@@ -56,14 +56,14 @@ class NodePool:
         by_room = sorted((room, node) for node, room in free.items() if room > 0)
         return {node: room for room, node in by_room}
 
-    def _on_one_node(self, workers: int, free: Rooms) -> Places | None:
+    def _on_one_node(self, workers: int, free: _Rooms) -> Places | None:
         """The node with least room that is enough; where nodes are shared, the one with most."""
         enough = [node for node, room in free.items() if room >= workers]
         if not enough:
             return None
         return {enough[-1 if self.shares_nodes else 0]: workers}
 
-    def _packed(self, workers: int, free: Rooms) -> Places:
+    def _packed(self, workers: int, free: _Rooms) -> Places:
         """As few nodes as possible: the largest ones, and the smallest that can hold the rest."""
         places: dict[str, int] = {}
         rest = dict(free)
@@ -76,7 +76,7 @@ class NodePool:
             workers -= room
         return places
 
-    def _spread(self, workers: int, free: Rooms) -> Places | None:
+    def _spread(self, workers: int, free: _Rooms) -> Places | None:
         """As many nodes as the cluster has, at most one for each worker."""
         count = min(workers, sum(room > 0 for room in self.rooms.values()))
         room = dict(list(free.items())[-count:])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import PLANNED_BY, InRun, Plan, make_plan, policy_of
-from dtsweep.plan.policy import Grid, Policy
+from dtsweep.plan.policy import Policy, WholeGrid
 from dtsweep.plan.trial import Rows
 from dtsweep.results.frames import damage_of
 from dtsweep.results.store import Results
@@ -84,7 +84,7 @@ class Batches:
         stale = None
         if self._first is not None:
             stale = self._first.stale
-            if isinstance(self._policy, Grid):
+            if isinstance(self._policy, WholeGrid):
                 # A grid has asked for all of its trials.
                 return replace(self._first, to_run=())
         plan = make_plan(

@@ -103,11 +103,11 @@ def nodes_of_prices(sweep: Sweep, prices: Prices) -> Nodes:
         # Left open: one where a type has any.
         gpus = int(any(entry.gpus for entry in prices.types.values()))
     per_worker: dict[str, float] = {"CPU": sweep.resources.cpus_per_worker or 1, "GPU": gpus}
-    heads = [entry for entry in prices.types.values() if is_head(entry)]
-    types = [entry for entry in prices.types.values() if not is_head(entry)]
+    heads = [entry for entry in prices.types.values() if _is_head(entry)]
+    types = [entry for entry in prices.types.values() if not _is_head(entry)]
     sized = [entry for entry in types if entry.resources is not None]
     if sized:
-        types = [entry for entry in sized if room_on(entry.resources or {}, per_worker) > 0]
+        types = [entry for entry in sized if _room_on(entry.resources or {}, per_worker) > 0]
     else:
         per_worker = {}
 
@@ -138,7 +138,7 @@ def nodes_of_prices(sweep: Sweep, prices: Prices) -> Nodes:
     )
 
 
-def is_head(entry: PricedType) -> bool:
+def _is_head(entry: PricedType) -> bool:
     """True if a node of a type can hold no worker: it has 0 CPUs and no GPUs, or is called head."""
     if entry.resources is None:
         return entry.name == "head"
@@ -159,7 +159,7 @@ def nodes_needed(world: World, room: int) -> int | None:
     return math.ceil(world.workers / room)
 
 
-def room_on(resources: Mapping[str, float], per_worker: Mapping[str, float]) -> int:
+def _room_on(resources: Mapping[str, float], per_worker: Mapping[str, float]) -> int:
     """Number of workers that a node can hold; what is not known of it is enough."""
     rooms = [
         int(resources[kind] // count)
@@ -174,7 +174,7 @@ def _of_type(world: World, entry: PricedType, per_worker: Mapping[str, float]) -
     price = entry.price(spot=False)
     if price is None or entry.resources is None or not per_worker:
         return _of_any_size(world, price)
-    count = nodes_needed(world, room_on(entry.resources, per_worker))
+    count = nodes_needed(world, _room_on(entry.resources, per_worker))
     if count is None:
         return None
     return Range(count * price, count * price)

@@ -20,7 +20,7 @@ from dtsweep.plan.trial import (
 from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure, Sweep
 
-LEAST_S = 0.5
+_LEAST_S = 0.5
 """Shortest window that is expected, in seconds."""
 
 SESSION_START_S = 15.0
@@ -32,7 +32,7 @@ TRIAL_REST_S, AFTER_SHARE = 1.5, 0.25
 Until results give a better value.
 """
 
-TOWARDS_LONGEST = 0.75
+_TOWARDS_LONGEST = 0.75
 """Place of the expected window between the shortest and the longest possible one.
 
 On the geometric scale, where 0.5 is the middle. Windows of the example sweeps on two busy cores end
@@ -66,7 +66,7 @@ def expected_duration(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> Dura
     return Duration(seconds / factor, seconds * factor, measured)
 
 
-class SessionTime(NamedTuple):
+class _SessionTime(NamedTuple):
     """Expected time of a session: its start, its trials and its canaries."""
 
     world: World
@@ -75,7 +75,7 @@ class SessionTime(NamedTuple):
     seconds: float
 
 
-def session_times(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> list[SessionTime]:
+def session_times(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> list[_SessionTime]:
     """Expect the time of each session, if none fails and nodes stay."""
     took = _took_s(rows, are_canaries=False)
     each_start_s, canary_s = start_s(rows), _canary_s(sweep, rows)
@@ -89,7 +89,7 @@ def session_times(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> list[Ses
         if has_canaries(sweep, session):
             seconds += 2 * canary_s
         largest = max(session, key=lambda trial: trial.point.workers)
-        times.append(SessionTime(largest.point.world, seconds))
+        times.append(_SessionTime(largest.point.world, seconds))
     return times
 
 
@@ -153,5 +153,5 @@ def _window_s(measure: Measure) -> float:
     shortest = min(least, measure.max_seconds)
     if measure.half_width is None:
         return shortest
-    least_s = max(shortest, LEAST_S)
-    return float(least_s ** (1 - TOWARDS_LONGEST) * measure.max_seconds**TOWARDS_LONGEST)
+    least_s = max(shortest, _LEAST_S)
+    return float(least_s ** (1 - _TOWARDS_LONGEST) * measure.max_seconds**_TOWARDS_LONGEST)

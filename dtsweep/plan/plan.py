@@ -11,8 +11,8 @@ from functools import partial
 
 from dtsweep.errors import SweepError
 from dtsweep.plan.estimate import Duration, expected_duration, session_times
-from dtsweep.plan.policy import Grid, Policy, Round
-from dtsweep.plan.pruning import FACTS, MeasuredPeaks, Peak, peaks_of
+from dtsweep.plan.policy import Policy, Round, WholeGrid
+from dtsweep.plan.pruning import FACTS, MeasuredPeaks, MemoryOutcome, peaks_of
 from dtsweep.plan.settle import Settle
 from dtsweep.plan.trial import Row, Rows, Trial
 from dtsweep.provenance.sources import Sources, sources_of
@@ -64,7 +64,7 @@ PLANNED_BY = frozenset(
 def policy_of(sweep: Sweep) -> Policy:
     """Choose the policy of a sweep: a plain grid, rounds until it is decided, or a search."""
     if sweep.question is None:
-        return Grid(sweep=sweep)
+        return WholeGrid(sweep=sweep)
     if sweep.search is None:
         return Settle(sweep=sweep, question=sweep.question)
     from dtsweep.plan.search_policy import SearchPolicy
@@ -89,7 +89,7 @@ class InRun:
     """`Plan.stale` of the first plan; None for the first plan itself."""
 
 
-FIRST_PLAN = InRun()
+_FIRST_PLAN = InRun()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ class Plan:
     rows: Rows
     """All attempts so far of the harness that it was made for, the oldest first."""
 
-    peaks: Sequence[Peak] = ()
+    peaks: Sequence[MemoryOutcome] = ()
     """Peaks of memory of trials that are done, and those that ran out of it."""
 
     axes: Sequence[str] = ()
@@ -151,7 +151,7 @@ def make_plan(
     *,
     rerun: str | None = None,
     harness: str = "ray",
-    in_run: InRun = FIRST_PLAN,
+    in_run: InRun = _FIRST_PLAN,
 ) -> Plan:
     """Compare a sweep with its results.
 
@@ -389,7 +389,7 @@ def _outcome(row: Row | None, *, rerun: str | None) -> tuple[str, bool]:
 def _beyond_memory(
     sweep: Sweep,
     to_run: Sequence[Trial],
-    peaks: Sequence[Peak],
+    peaks: Sequence[MemoryOutcome],
     current: Mapping[str, Row],
 ) -> dict[str, str]:
     """Find the trials that would run out of device memory, by those that did and by the peaks."""

@@ -55,7 +55,7 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class WholeGrid:
     """Every point as often as `Measure.repeats` says: all rounds at once."""
 
     sweep: Sweep

@@ -16,7 +16,7 @@ FACTS = ("memory_peak_bytes", "device_free_bytes")
 """Columns of `trials` that say something about memory, in addition to the point."""
 
 
-class Peak(NamedTuple):
+class MemoryOutcome(NamedTuple):
     """Outcome of a trial that says something about memory."""
 
     point: Point
@@ -33,7 +33,7 @@ class MeasuredPeaks:
     No trial is said not to fit where none has shown the memory of its device, as on CPUs.
     """
 
-    def __init__(self, peaks: Iterable[Peak] = ()) -> None:
+    def __init__(self, peaks: Iterable[MemoryOutcome] = ()) -> None:
         self._capacity_bytes = 0
         self._peaks: defaultdict[tuple[Any, ...], dict[int, float]] = defaultdict(dict)
         """Largest peak of `ok` points in bytes, by micro-batch; 0 where it is unknown."""
@@ -42,7 +42,7 @@ class MeasuredPeaks:
         for peak in peaks:
             self.add(peak)
 
-    def add(self, peak: Peak) -> None:
+    def add(self, peak: MemoryOutcome) -> None:
         """Add another."""
         free = peak.facts.get("device_free_bytes") or 0
         self._capacity_bytes = max(self._capacity_bytes, free)
@@ -98,11 +98,11 @@ class MeasuredPeaks:
         )
 
 
-def peaks_of(trials: Iterable[Trial], current: Mapping[str, Row]) -> list[Peak]:
+def peaks_of(trials: Iterable[Trial], current: Mapping[str, Row]) -> list[MemoryOutcome]:
     """Take the peaks of trials that are done from their rows, by `trial_id`."""
     rows = [(trial.point, current[trial.trial_id]) for trial in trials]
     return [
-        Peak(point, row["status"], row)
+        MemoryOutcome(point, row["status"], row)
         for point, row in rows
         if row["status"] in ("ok", "oom_device")
     ]

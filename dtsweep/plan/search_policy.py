@@ -23,7 +23,7 @@ from dtsweep.plan.search_pool import (
 from dtsweep.plan.search_worth import Worth, certificate_of, worth_of
 from dtsweep.plan.settle import Settle, is_over, states_of
 from dtsweep.plan.trial import Rows
-from dtsweep.predict.choice import Charges, Pool, Progress, next_points, power_of
+from dtsweep.predict.choice import Charges, Pool, SearchProgress, cost_power, next_points
 from dtsweep.predict.first_points import COUNT, first_points
 from dtsweep.predict.setups import Numbers
 from dtsweep.predict.step_time import StepTimeModel, fit_step_time
@@ -43,7 +43,7 @@ MOST_IN_BATCH = 3
 """Points of a batch, at most: their measurements come too late for each other's choice."""
 
 
-class Choice(NamedTuple):
+class _Choice(NamedTuple):
     """Choice of a batch."""
 
     points: Sequence[Point]
@@ -54,7 +54,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class State:
+class _State:
     """State of a search before a choice."""
 
     pool: SearchPool
@@ -73,12 +73,12 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Judged:
+class _Judged:
     """Points as the model sees them."""
 
     model: StepTimeModel
     worth: Worth
-    progress: Progress
+    progress: SearchProgress
     certificate: Certificate
 
 
@@ -99,7 +99,7 @@ class SearchPolicy:
         """Policy of the rounds that follow the search."""
         return Settle(sweep=self.sweep, question=self.question)
 
-    _choices: dict[frozenset[str], Choice] = field(
+    _choices: dict[frozenset[str], _Choice] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """Choices by the attempts that they rest on: a memory that changes no answer."""
@@ -166,7 +166,7 @@ class SearchPolicy:
             self._certificates[key] = self._judged(state).certificate if is_measured else None
         return self._certificates[key]
 
-    def _choice(self, points: Sequence[Point], rows: Rows, batches: Sequence[Round]) -> Choice:
+    def _choice(self, points: Sequence[Point], rows: Rows, batches: Sequence[Round]) -> _Choice:
         """Choose the next batch by the first launches of the points of these batches."""
         chosen = {identity(point) for batch in batches for point in batch.points}
         earlier = [
@@ -183,13 +183,13 @@ class SearchPolicy:
 
     def _state(
         self, points: Sequence[Point], rows: Rows, chosen: Collection[str], *, live: World | None
-    ) -> State:
+    ) -> _State:
         """Take what is known by the trials of the chosen points."""
         study = Study(self._settle.frame(rows, chosen), question=self.question)
         pool = pool_of(self.sweep, points, study.trials)
         measure = self._settle.first_measure()
         charges, live_number = charges_in(self.sweep, pool, rows, measure=measure, live=live)
-        return State(
+        return _State(
             pool=pool,
             study=study,
             charges=charges,
@@ -198,28 +198,28 @@ class SearchPolicy:
             tried=sum(row["status"] != "infeasible" for row in ended_in(rows).values()),
         )
 
-    def _next(self, state: State, *, chosen: int) -> Choice:
+    def _next(self, state: _State, *, chosen: int) -> _Choice:
         """Choose the next batch, after so many points."""
         count = len(state.pool.points)
         most = min(count, self.search.max_points or count) - chosen
         if not len(state.pool.rows):
-            return Choice(self._first(state, most=most), None)
+            return _Choice(self._first(state, most=most), None)
         judged = self._judged(state)
         certificate = judged.certificate
         if certificate.gain < LEAST_GAIN or most <= 0:
-            return Choice([], certificate)
+            return _Choice([], certificate)
         # Where each trial has a session of its own, none gets cheaper by another one.
         batch = 1 if self.sweep.measure.fresh else MOST_IN_BATCH
         numbers = next_points(
             Pool(setups=state.pool.setups, charges=state.charges, gain_of=judged.worth.gain_of),
             judged.model,
             progress=judged.progress,
-            power=power_of(certificate.gain),
+            power=cost_power(certificate.gain),
             most=min(batch, most),
         )
-        return Choice([state.pool.points[number] for number in numbers], certificate)
+        return _Choice([state.pool.points[number] for number in numbers], certificate)
 
-    def _first(self, state: State, *, most: int) -> list[Point]:
+    def _first(self, state: _State, *, most: int) -> list[Point]:
         """Choose points before there is a model."""
         pool = state.pool
         numbers = first_points(
@@ -231,14 +231,14 @@ class SearchPolicy:
         )
         return [pool.points[number] for number in numbers]
 
-    def _judged(self, state: State) -> Judged:
+    def _judged(self, state: _State) -> _Judged:
         """Fit the model, and judge the points that were not measured."""
         pool = state.pool
         model = fit_step_time(pool.measured_setups, pool.measured)
         prediction = model.predict(pool.setups)
         worth = worth_of(self.sweep, pool, state.study, prediction)
         measured, places, counts = np.unique(pool.rows, return_inverse=True, return_counts=True)
-        progress = Progress(
+        progress = SearchProgress(
             measured=measured,
             log_step_s=np.bincount(places, np.log(pool.measured.step_s)) / counts,
             chance=state.chances,
@@ -250,4 +250,4 @@ class SearchPolicy:
             zone=self.question.indifference,
             tried=state.tried,
         )
-        return Judged(model=model, worth=worth, progress=progress, certificate=certificate)
+        return _Judged(model=model, worth=worth, progress=progress, certificate=certificate)

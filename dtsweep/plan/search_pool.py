@@ -15,7 +15,7 @@ from dtsweep.plan.pruning import MeasuredPeaks, peaks_of, variables_text, worklo
 from dtsweep.plan.trial import Row, Rows, Trial, fits_session, groups_of, sessions_of
 from dtsweep.predict.choice import Charges
 from dtsweep.predict.encoding import encoding_of, measured_of, setups_of_settings, usable_trials
-from dtsweep.predict.setups import Flags, Measured, Numbers, Setups
+from dtsweep.predict.setups import Flags, MeasuredSetups, Numbers, Setups
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import by_world
@@ -31,7 +31,7 @@ Numbering: TypeAlias = NDArray[np.int64]
 
 _Ended: TypeAlias = Mapping[str, Row]
 
-LIKENESS = 0.5
+_LIKENESS = 0.5
 """Weight of a trial for the chance of another point, for each axis in which the two differ."""
 
 
@@ -53,7 +53,7 @@ class SearchPool:
     """(m,) numbers of the trials' points."""
 
     measured_setups: Setups
-    measured: Measured
+    measured: MeasuredSetups
 
 
 def pool_of(sweep: Sweep, points: Sequence[Point], trials: pd.DataFrame) -> SearchPool:
@@ -88,7 +88,7 @@ def chances_of(sweep: Sweep, pool: SearchPool, rows: Rows, chosen: Collection[st
     settings = [(*p.scalars().values(), workload_text(p), variables_text(p)) for p in pool.points]
     axes = np.stack([numbered(values) for values in zip(*settings, strict=True)])
     for name, row in ended.items():
-        weights = LIKENESS ** (axes != axes[:, [pool.names[name]]]).sum(axis=0)
+        weights = _LIKENESS ** (axes != axes[:, [pool.names[name]]]).sum(axis=0)
         ends += weights
         if row["status"] == "ok":
             ok += weights

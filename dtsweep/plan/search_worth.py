@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 COULD_CHANCE = 0.01
 """Probability from which on the certificate counts a point as one that could beat the answer."""
 
-SHIFTS = np.linspace(-5.0, 5.0, 21)
+_SHIFTS = np.linspace(-5.0, 5.0, 21)
 """Step times at which conditions are asked for, in standard deviations from the predicted one."""
 
-HALVINGS = 8
+_HALVINGS = 8
 """Bisections between the last step time that meets a condition and the next one."""
 
-WAYS = {
+_WAYS = {
     "tokens_per_s": "give the workload `tokens_per_sample`",
     "energy_j_per_sample": "search on devices that report their energy",
     "usd_per_million_samples": "give the prices of the nodes",
@@ -75,7 +75,7 @@ class FrontierWorth:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GoalWorth:
+class _GoalWorth:
     """Worth for a goal: improvement of the best value of each group that meets the conditions."""
 
     cost: Numbers
@@ -135,7 +135,7 @@ class GoalWorth:
         return of_group
 
 
-Worth: TypeAlias = FrontierWorth | GoalWorth
+Worth: TypeAlias = FrontierWorth | _GoalWorth
 """Worth of measuring a point."""
 
 
@@ -177,13 +177,13 @@ def worth_of(sweep: Sweep, pool: SearchPool, study: Study, prediction: Predictio
         objective = goal.minimize or goal.maximize or ""
         _refuse_unknown(pool, objective)
         sign = -1.0 if objective in RATES else 1.0
-        cost = sign * np.log(at_one_second(pool, objective))
-        return GoalWorth(cost=cost, longest=longest, group=numbered(models))
+        cost = sign * np.log(_at_one_second(pool, objective))
+        return _GoalWorth(cost=cost, longest=longest, group=numbered(models))
     # The rate that such a goal asks for is a share of the best one, so it needs both ends.
     updates = [(point.semantics, point.update_kind) for point in pool.points]
     objectives = latency_and_rate(
         pool.setups.samples_per_step,
-        latency_ratio=ratio_to_step(pool, "latency_s"),
+        latency_ratio=_ratio_to_step(pool, "latency_s"),
         group=numbered(zip(updates, models, strict=True)),
     )
     return FrontierWorth(objectives=replace(objectives, longest=longest))
@@ -206,25 +206,25 @@ def _refuse_unknown(pool: SearchPool, name: str) -> None:
     """Refuse an objective that no measured trial knows."""
     if pool.trials[name].notna().any():
         return
-    way = WAYS.get(name, "look at the reasons of the trials")
+    way = _WAYS.get(name, "look at the reasons of the trials")
     raise SweepError(
         f"the search has no {name} of any measured trial: {way}, or choose another goal",
         word="goal",
     )
 
 
-def at_one_second(pool: SearchPool, name: str) -> Numbers:
+def _at_one_second(pool: SearchPool, name: str) -> Numbers:
     """(n,) value of a column at a step time of one second."""
     setups = pool.setups
     if name in RATES:
-        return setups.samples_per_step * ratio_to_step(pool, name, power=-1)
+        return setups.samples_per_step * _ratio_to_step(pool, name, power=-1)
     if name in PER_SAMPLE:
         held = setups.nodes if name == "usd_per_million_samples" else setups.workers
-        return held / setups.samples_per_step * ratio_to_step(pool, name, held=held)
-    return ratio_to_step(pool, name)
+        return held / setups.samples_per_step * _ratio_to_step(pool, name, held=held)
+    return _ratio_to_step(pool, name)
 
 
-def ratio_to_step(
+def _ratio_to_step(
     pool: SearchPool, name: str, *, power: int = 1, held: Numbers | None = None
 ) -> Numbers:
     """(n,) ratio of a column to what follows from the step time alone.
@@ -274,16 +274,16 @@ def longest_steps(
         return is_met.fillna(value=True).to_numpy("bool")
 
     last = np.full(len(pool.points), -np.inf)
-    for shift in SHIFTS:
+    for shift in _SHIFTS:
         last[is_met_at(shift)] = shift
-    is_inside = np.isfinite(last) & (last < SHIFTS[-1])
-    low = np.where(is_inside, last, SHIFTS[0])
-    high = low + SHIFTS[1] - SHIFTS[0]
-    for _ in range(HALVINGS):
+    is_inside = np.isfinite(last) & (last < _SHIFTS[-1])
+    low = np.where(is_inside, last, _SHIFTS[0])
+    high = low + _SHIFTS[1] - _SHIFTS[0]
+    for _ in range(_HALVINGS):
         middle = (low + high) / 2
         is_met = is_met_at(middle)
         low, high = np.where(is_met, middle, low), np.where(is_met, high, middle)
-    longest = np.where(last == SHIFTS[-1], np.inf, -np.inf)
+    longest = np.where(last == _SHIFTS[-1], np.inf, -np.inf)
     longest[is_inside] = (prediction.log_step_s + (low + high) / 2 * prediction.error)[is_inside]
     meets = condition.holds(study.points).fillna(value=True)
     for name, is_in in zip(study.points["point_id"], meets, strict=True):
@@ -310,7 +310,7 @@ def _columns(pool: SearchPool, frame: pd.DataFrame) -> dict[str, tuple[Numbers, 
     columns = {}
     for name in pool.trials.columns[pool.trials.notna().any()].intersection(frame.columns):
         if name in RATES:
-            columns[name] = (at_one_second(pool, name), -1.0)
+            columns[name] = (_at_one_second(pool, name), -1.0)
         elif name in PER_SAMPLE or name in TIMES:
-            columns[name] = (at_one_second(pool, name), 1.0)
+            columns[name] = (_at_one_second(pool, name), 1.0)
     return columns

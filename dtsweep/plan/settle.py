@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from dtsweep.analysis.decision import Decision
     from dtsweep.inference.windows import Variances
 
-FIRST_HALF_WIDTH = 0.05
+_FIRST_HALF_WIDTH = 0.05
 """Target half-width of the windows of the first round, unless a wider one is given."""
 
-FIRST_SHARE = 0.5
+_FIRST_SHARE = 0.5
 """Least length of a window of the first round, as a share of `Measure.min_seconds`."""
 
-FAILURES = 2
+_FAILURES = 2
 """Launches of a point that have failed, from which on it is not launched again."""
 
-STEPS_FACTOR = 1.5
+_STEPS_FACTOR = 1.5
 """Least steps for the interval of a quantile, times this: correlated steps count less."""
 
 
@@ -106,7 +106,7 @@ class Settle:
             failures = [status for status in statuses if status not in ("ok", "timeout")]
             if "ok" not in statuses:
                 failures = statuses
-            if len(failures) >= FAILURES:
+            if len(failures) >= _FAILURES:
                 again.discard(point)
         return again
 
@@ -143,14 +143,14 @@ class Settle:
         measure = self._with_least_steps(self.sweep.measure)
         half_width = measure.half_width
         if half_width is not None:
-            half_width = max(half_width, FIRST_HALF_WIDTH)
+            half_width = max(half_width, _FIRST_HALF_WIDTH)
         exchange = measure.exchange
         if exchange == "precise":
             exchange = "quick"
         return replace(
             measure,
             half_width=half_width,
-            min_seconds=FIRST_SHARE * measure.min_seconds,
+            min_seconds=_FIRST_SHARE * measure.min_seconds,
             exchange=exchange,
         )
 
@@ -179,7 +179,7 @@ class Settle:
             return measure
         from dtsweep.metrics.summary import least_steps
 
-        least = math.ceil(STEPS_FACTOR * least_steps(quantiles))
+        least = math.ceil(_STEPS_FACTOR * least_steps(quantiles))
         if least <= measure.min_steps:
             return measure
         return replace(measure, min_steps=least, max_steps=max(least, measure.max_steps))

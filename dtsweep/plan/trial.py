@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 
 Rows = Sequence[Row]
 
-LEAST_OF_A_PART = 4
+_LEAST_OF_A_PART = 4
 """Least trials of a part of a session that is split; fewer are not worth another start."""
 
 CANARY_TRIALS, CANARY_CONTENDERS = 2, 4
@@ -109,7 +109,7 @@ def sessions_of(
     while sessions and len(sessions) < slots:
         largest = max(range(len(sessions)), key=lambda index: len(sessions[index]))
         trials = sessions[largest]
-        if len(trials) < 2 * LEAST_OF_A_PART:
+        if len(trials) < 2 * _LEAST_OF_A_PART:
             break
         sessions[largest : largest + 1] = [trials[::2], trials[1::2]]
     return sessions

@@ -20,7 +20,7 @@ from dtsweep.sweep.values import Scalar
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST = 1000
+_MOST = 1000
 """Configurations that can be asked for at once."""
 
 
@@ -56,8 +56,8 @@ def read_settings(texts: Sequence[str]) -> list[dict[str, Scalar]]:
             values[name] = listed
         for chosen in itertools.product(*values.values()):
             configurations.append(dict(zip(values, chosen, strict=True)))
-            if len(configurations) > MOST:
-                raise SweepError(f"more than {MOST:,} configurations; give fewer values")
+            if len(configurations) > _MOST:
+                raise SweepError(f"more than {_MOST:,} configurations; give fewer values")
     return configurations
 
 

@@ -11,20 +11,20 @@ import numpy as np
 from dtsweep.predict.candidate_costs import Estimates, Rows
 from dtsweep.predict.setups import Numbers, Prediction, Setups
 
-GainOf = Callable[[Estimates], Numbers]
+_GainOf = Callable[[Estimates], Numbers]
 """Gives the (n,) gains of candidates, as `expected_gain` and `expected_improvement` do."""
 
-EARLY_POWER = 1.0
+_EARLY_POWER = 1.0
 """Power of the cost by which a gain is divided while gains are large."""
 
-LATE_POWER = 0.5
+_LATE_POWER = 0.5
 """Power later, when what is left to gain may be expensive."""
 
-EARLY_SHARE = 0.01
+_EARLY_SHARE = 0.01
 """Largest gain as a share of the hypervolume, above which gains are large."""
 
 
-class Model(Protocol):
+class _StepTimePredictor(Protocol):
     """Prediction of step times, as `dtsweep.predict.step_time` makes it."""
 
     def predict(self, setups: Setups) -> Prediction:
@@ -73,7 +73,7 @@ class Charges:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Progress:
+class SearchProgress:
     """Trials of a search so far."""
 
     measured: Rows
@@ -101,9 +101,9 @@ class Progress:
             chance=self.chance,
         )
 
-    def and_then(self, row: int, log_step_s: float, *, world: int) -> Progress:
+    def and_then(self, row: int, log_step_s: float, *, world: int) -> SearchProgress:
         """Add the trial of one candidate, after which its world is live."""
-        return Progress(
+        return SearchProgress(
             measured=np.append(self.measured, row),
             log_step_s=np.append(self.log_step_s, log_step_s),
             chance=self.chance,
@@ -121,24 +121,29 @@ class Pool:
     charges: Charges
     """Accelerator-seconds of a trial of each."""
 
-    gain_of: GainOf
+    gain_of: _GainOf
     """Gains of all candidates by estimates."""
 
 
-def power_of(largest_share: float) -> float:
+def cost_power(largest_share: float) -> float:
     """Choose the power of the cost: less weight on the cost once large gains are found.
 
     Args:
         largest_share: largest gain of a candidate, as a share of the hypervolume.
 
-    >>> power_of(0.2), power_of(0.002)
+    >>> cost_power(0.2), power_of(0.002)
     (1.0, 0.5)
     """
-    return EARLY_POWER if largest_share > EARLY_SHARE else LATE_POWER
+    return _EARLY_POWER if largest_share > _EARLY_SHARE else _LATE_POWER
 
 
 def next_points(
-    pool: Pool, model: Model, *, progress: Progress, power: float = EARLY_POWER, most: int = 1
+    pool: Pool,
+    model: _StepTimePredictor,
+    *,
+    progress: SearchProgress,
+    power: float = _EARLY_POWER,
+    most: int = 1,
 ) -> Rows:
     """Choose the next points: the best one, and more of its world while they are the best.
 

@@ -29,7 +29,7 @@ from dtsweep.analysis.settings import (
 )
 from dtsweep.predict.limits import REACH
 from dtsweep.predict.payloads import Payloads, measured_payloads, payload_of
-from dtsweep.predict.setups import Measured, Setups
+from dtsweep.predict.setups import MeasuredSetups, Setups
 from dtsweep.sweep.modes import PERIODS, mode_in_results
 from dtsweep.sweep.point_axes import DEFAULTS
 from dtsweep.text import format_number
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-SIZES = ("workers", NODES, "micro_batch", "accumulation", *PERIODS, "slow_rank")
+_SIZES = ("workers", NODES, "micro_batch", "accumulation", *PERIODS, "slow_rank")
 """Settings with arrays of their own, whose limits the model of the step time knows."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class _Places:
     """Numbers of nodes of measured trials."""
 
     nodes: Mapping[tuple[str, int], int]
@@ -67,7 +67,7 @@ class Places:
         return max(1, math.ceil(place[1] / self.workers_per_node.get(place[0], most)))
 
 
-def places_of(measured: Sequence[Settings]) -> Places:
+def _places_of(measured: Sequence[Settings]) -> _Places:
     """Count the nodes of measured trials, by their placement and workers."""
     counts: dict[tuple[str, int], Counter[int]] = {}
     for one in measured:
@@ -77,7 +77,7 @@ def places_of(measured: Sequence[Settings]) -> Places:
     for (placement, workers), nodes in counts.items():
         most[placement] = max(most.get(placement, 0), math.ceil(workers / min(nodes)))
     several = {placement for (placement, _), nodes in counts.items() if max(nodes) > 1}
-    return Places(
+    return _Places(
         nodes={place: _most_frequent(nodes) for place, nodes in counts.items()},
         workers_per_node={
             placement: count if placement in several else math.inf
@@ -110,7 +110,7 @@ class Encoding:
     numbers: Mapping[str, float]
     """Further settings that vary and are numbers above 0: a mean for those that don't read them."""
 
-    places: Places
+    places: _Places
     """Numbers of nodes that were measured."""
 
     payloads: Payloads
@@ -124,7 +124,7 @@ def encoding_of(trials: pd.DataFrame, others: Sequence[Settings] = ()) -> Encodi
     return Encoding(
         categories=categories,
         numbers=numbers,
-        places=places_of(measured),
+        places=_places_of(measured),
         payloads=measured_payloads(measured, trials["bytes_sent_per_step"].tolist()),
     )
 
@@ -133,7 +133,7 @@ def _varying(settings: Sequence[Settings]) -> tuple[tuple[str, ...], dict[str, f
     """Name the categories and the numbers that vary among those that read them."""
     categories: list[str] = []
     numbers: dict[str, float] = {}
-    own = {*SIZES, *WITHOUT_EFFECT, *JOINED}
+    own = {*_SIZES, *WITHOUT_EFFECT, *JOINED}
     for name in dict.fromkeys(name for one in settings for name in one if name not in own):
         values = {one.get(name) for one in settings if is_read(one, name)}
         positive = [number_of(value) for value in values]
@@ -149,7 +149,7 @@ def _varying(settings: Sequence[Settings]) -> tuple[tuple[str, ...], dict[str, f
 
 
 def setups_of_settings(settings: Sequence[Settings], encoding: Encoding) -> Setups:
-    """Make the setups of configurations, on the nodes that `Places.nodes_of` gives."""
+    """Make the setups of configurations, on the nodes that `_Places.nodes_of` gives."""
     modes = [mode_in_results(one["sync"]) for one in settings]
     flags = [
         declared(mode.is_asynchronous, one, unknown=False)
@@ -199,7 +199,9 @@ def _servers(settings: Settings) -> int:
     return int(declared(mode.servers, settings, unknown=int("shards" in mode.reads)))
 
 
-def measured_of(trials: pd.DataFrame, encoding: Encoding | None = None) -> tuple[Setups, Measured]:
+def measured_of(
+    trials: pd.DataFrame, encoding: Encoding | None = None
+) -> tuple[Setups, MeasuredSetups]:
     """Turn measured trials into setups and step times, one for each row.
 
     Args:
@@ -216,7 +218,7 @@ def measured_of(trials: pd.DataFrame, encoding: Encoding | None = None) -> tuple
     error = (trials["samples_per_s_error"] / trials["samples_per_s"]).astype("float64")
     # A window that drifts has no error of its own: the others say how much windows vary.
     errors = np.array(error.fillna(error.median()).fillna(0.0), dtype=np.float64)
-    measured = Measured(
+    measured = MeasuredSetups(
         step_s=setups.samples_per_step / rate,
         error=errors,
         pass_s=trials["pass_s"].where(trials["pass_s"] > 0).to_numpy("float64"),
@@ -268,7 +270,7 @@ class Reach:
 
 def reach_of(measured: Sequence[Settings], encoding: Encoding) -> Reach:
     """Find the values that measured configurations have."""
-    varying = {*encoding.categories, *encoding.numbers, *SIZES, *WITHOUT_EFFECT}
+    varying = {*encoding.categories, *encoding.numbers, *_SIZES, *WITHOUT_EFFECT}
     if "compression" in varying:
         varying |= {"compression_coding"}
     names = dict.fromkeys(name for one in measured for name in one if name not in varying)

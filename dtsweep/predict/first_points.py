@@ -10,10 +10,10 @@ from dtsweep.predict.setups import Flags, Numbers, Setups
 COUNT = 6
 """First points of a search."""
 
-THRIFT = 0.15
+_THRIFT = 0.15
 """Power of the cost by which distances are divided."""
 
-JITTER = 0.05
+_JITTER = 0.05
 """Largest share by which a seed changes the score of a candidate."""
 
 
@@ -44,8 +44,8 @@ def first_points(
     """
     is_left = np.ones(len(setups), dtype=np.bool_) if is_open is None else is_open.copy()
     places = _places(setups)
-    jitter = 1 + JITTER * np.random.default_rng(seed).random(len(setups))
-    weight = jitter / cost**THRIFT
+    jitter = 1 + _JITTER * np.random.default_rng(seed).random(len(setups))
+    weight = jitter / cost**_THRIFT
     chosen: list[int] = []
     while len(chosen) < count and is_left.any():
         is_asked = is_left & _wanted(setups, is_left, chosen=chosen, left=count - len(chosen))

@@ -10,7 +10,7 @@ import numpy as np
 from dtsweep.predict.setups import Numbers, Setups
 
 
-class Prior(NamedTuple):
+class _Prior(NamedTuple):
     """Normal prior of a parameter's logarithm."""
 
     name: str
@@ -24,29 +24,29 @@ class Prior(NamedTuple):
 
 
 PRIORS = (
-    Prior("pass_overhead", -2.0, 2.0),
-    Prior("pass_floor", -1.0, 1.5),
-    Prior("sample", -1.0, 1.5),
-    Prior("floor_sharpness", 0.0, 0.7),
-    Prior("node_bandwidth", -1.5, 1.5),
-    Prior("node_latency", -4.0, 1.5),
-    Prior("local_bandwidth", -2.5, 1.5),
-    Prior("local_latency", -5.0, 1.5),
-    Prior("worker_latency", -5.0, 1.5),
-    Prior("queue", -5.0, 1.5),
-    Prior("node_contention", -3.0, 1.5),
-    Prior("contention", -4.6, 1.2),
-    Prior("stragglers", -4.6, 1.0),
-    Prior("overlap", 0.0, 0.7),
+    _Prior("pass_overhead", -2.0, 2.0),
+    _Prior("pass_floor", -1.0, 1.5),
+    _Prior("sample", -1.0, 1.5),
+    _Prior("floor_sharpness", 0.0, 0.7),
+    _Prior("node_bandwidth", -1.5, 1.5),
+    _Prior("node_latency", -4.0, 1.5),
+    _Prior("local_bandwidth", -2.5, 1.5),
+    _Prior("local_latency", -5.0, 1.5),
+    _Prior("worker_latency", -5.0, 1.5),
+    _Prior("queue", -5.0, 1.5),
+    _Prior("node_contention", -3.0, 1.5),
+    _Prior("contention", -4.6, 1.2),
+    _Prior("stragglers", -4.6, 1.0),
+    _Prior("overlap", 0.0, 0.7),
 )
 """Of the formula in `log_times`; `sample` is relative to a typical micro-batch too."""
 
 COUNT = len(PRIORS)
-SHARPEST = 9.0
+_SHARPEST = 9.0
 """Largest `floor_sharpness` and `overlap`: beyond, a sum of powers is a maximum."""
 
-SMALLEST = 1e-30
-STEP = 1e-4
+_SMALLEST = 1e-30
+_STEP = 1e-4
 """Of a parameter's logarithm, for differences."""
 
 
@@ -89,15 +89,15 @@ def terms_of(setups: Setups, matrix: Numbers, *, typical_batch: float) -> Terms:
 
 def _power_sum(first: Numbers, second: Numbers, power: Numbers) -> Numbers:
     """Take the norm of two times: their sum at power 1, nearly their maximum at power 10."""
-    logs = (np.log(np.maximum(values, SMALLEST)) for values in (first, second))
+    logs = (np.log(np.maximum(values, _SMALLEST)) for values in (first, second))
     norm: Numbers = np.exp(np.logaddexp(*(power * log for log in logs)) / power)
     return norm
 
 
-def pass_times(values: dict[str, Numbers], terms: Terms) -> Numbers:
+def _pass_times(values: dict[str, Numbers], terms: Terms) -> Numbers:
     """Time of the slowest worker's pass without an exchange, by the typical pass."""
     growing = values["sample"] * terms.relative_batch
-    sharpness = 1 + np.minimum(values["floor_sharpness"], SHARPEST)
+    sharpness = 1 + np.minimum(values["floor_sharpness"], _SHARPEST)
     alone = values["pass_overhead"] + _power_sum(values["pass_floor"], growing, sharpness)
     setups = terms.setups
     contention = 1 + values["contention"] * (setups.per_node - 1)
@@ -105,7 +105,7 @@ def pass_times(values: dict[str, Numbers], terms: Terms) -> Numbers:
     return times
 
 
-def exchange_times(values: dict[str, Numbers], setups: Setups) -> Numbers:
+def _exchange_times(values: dict[str, Numbers], setups: Setups) -> Numbers:
     """Time of an exchange without compute, by the typical pass."""
     has_servers = setups.servers > 0
     # a ring over all workers sends 2 (K − 1) / K times the bytes through each node's link
@@ -145,12 +145,12 @@ def log_times(
         Two arrays of shape (…, n).
     """
     values = {prior.name: np.exp(logs[..., index, None]) for index, prior in enumerate(PRIORS)}
-    one_pass = pass_times(values, terms) * np.exp(log_compute)
-    exchange = exchange_times(values, terms.setups) * np.exp(log_exchange)
+    one_pass = _pass_times(values, terms) * np.exp(log_compute)
+    exchange = _exchange_times(values, terms.setups) * np.exp(log_exchange)
     setups = terms.setups
     waits = np.where(setups.is_asynchronous, 0.0, np.sqrt(2 * np.log(setups.workers)))
     slowest = one_pass * (1 + values["stragglers"] * waits)
-    overlap = 1 + np.minimum(values["overlap"], SHARPEST)
+    overlap = 1 + np.minimum(values["overlap"], _SHARPEST)
     exchanging = _power_sum(slowest, exchange, overlap)
     step = terms.plain_passes * one_pass + terms.exchanges * exchanging
     return np.log(step), np.log(one_pass)
@@ -171,7 +171,7 @@ def slopes(
         Two arrays of shape (n, parameters + 2): of the step time, and of the pass time.
     """
     moves = np.zeros((2, COUNT + 2, COUNT + 2))
-    moves[0] = STEP * np.eye(COUNT + 2)
+    moves[0] = _STEP * np.eye(COUNT + 2)
     moves[1] = -moves[0]
     ends = log_times(
         logs + moves[..., :COUNT],
@@ -179,5 +179,5 @@ def slopes(
         log_compute=log_compute + moves[..., COUNT, None],
         log_exchange=log_exchange + moves[..., COUNT + 1, None],
     )
-    of_step, of_pass = ((end[0] - end[1]).T / (2 * STEP) for end in ends)
+    of_step, of_pass = ((end[0] - end[1]).T / (2 * _STEP) for end in ends)
     return of_step, of_pass

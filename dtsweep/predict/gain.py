@@ -16,10 +16,10 @@ from dtsweep.predict.setups import Numbers
 REFERENCE = 1.1
 """Reference of the hypervolume, where the best of all candidates is 0 and the worst is 1."""
 
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)
+NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(8)
 """Gauss–Hermite quadrature over a standard normal distribution."""
 
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +69,7 @@ def expected_gain(objectives: Objectives, estimates: Estimates) -> Gains:
         hypervolume[is_member] = hypervolume_of(frontier, np.full(2, REFERENCE))
         is_asked = is_open & is_member
         areas = hypervolume_gain((shifted[:, is_asked] - low) / width, frontier)
-        gain[is_asked] = WEIGHTS @ np.where(is_met[:, is_asked], areas, 0.0)
+        gain[is_asked] = _WEIGHTS @ np.where(is_met[:, is_asked], areas, 0.0)
     return Gains(gain=gain * estimates.chance, hypervolume=hypervolume)
 
 

@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 _FAMILIES = {"sync": MODE_FIELDS, "compression": COMPRESSION_FIELDS}
 """Axes that are one with the fields that some of their values read."""
 
-Level = dict[str, Any]
+_Level = dict[str, Any]
 """Settings of one value of an axis, by column."""
 
 
-class SweptAxis(NamedTuple):
+class _SweptAxis(NamedTuple):
     """An axis with its measured values; each point has one of them."""
 
     name: str
-    levels: list[Level]
+    levels: list[_Level]
     numbers: list[int]
     """Level of each measured point."""
 
     is_identifiable: bool = True
 
 
-def swept_axes(measured: Sequence[Settings]) -> list[SweptAxis]:
+def _swept_axes(measured: Sequence[Settings]) -> list[_SweptAxis]:
     """List the axes that measured points differ in.
 
     The number of nodes is one of them if as many workers ran on different numbers.
@@ -60,33 +60,33 @@ def swept_axes(measured: Sequence[Settings]) -> list[SweptAxis]:
             continue
         if name == NODES and not varies_nodes(measured):
             continue
-        axis = axis_with(axis_name(name), (name, *_FAMILIES.get(name, ())), measured)
+        axis = _axis_with(axis_name(name), (name, *_FAMILIES.get(name, ())), measured)
         if len(axis.levels) > 1:
             axes.append(axis)
     return axes
 
 
-def axis_with(name: str, columns: Sequence[str], measured: Sequence[Settings]) -> SweptAxis:
+def _axis_with(name: str, columns: Sequence[str], measured: Sequence[Settings]) -> _SweptAxis:
     """Axis of some columns, whose levels are the combinations that were measured."""
-    levels: dict[tuple[str, ...], Level] = {}
+    levels: dict[tuple[str, ...], _Level] = {}
     for one in measured:
         key = tuple(text_of(one.get(column)) for column in columns)
         levels.setdefault(key, {column: one.get(column) for column in columns})
     places = {key: number for number, key in enumerate(levels)}
     numbers = [places[tuple(text_of(one.get(column)) for column in columns)] for one in measured]
-    return SweptAxis(name, list(levels.values()), numbers)
+    return _SweptAxis(name, list(levels.values()), numbers)
 
 
-FEWEST_POINTS = 8
+_FEWEST_POINTS = 8
 """Measured points of a model and environment, below which nothing is said."""
 
-MOST_TRIALS = 100
+_MOST_TRIALS = 100
 """Trials that a model is fitted to: a report takes seconds."""
 
-MOST_CELLS = 4000
+_MOST_CELLS = 4000
 """Cells of the grid on which step times are predicted."""
 
-LEAST_OWN_SHARE = 0.05
+_LEAST_OWN_SHARE = 0.05
 """Share of an axis that no other axes explain, below which axes can't be distinguished."""
 
 
@@ -102,7 +102,7 @@ def importance(frame: Frame) -> pd.DataFrame:
 
     Returns:
         One row per axis, pair of axes, and `rest`, the largest first, for each model and
-        environment with at least `FEWEST_POINTS` points and two axes: `model_digest`, `env_id`;
+        environment with at least `_FEWEST_POINTS` points and two axes: `model_digest`, `env_id`;
         `axes`, a name, `a × b` for a pair; `kind`: `axis`, `pair` or `rest`; `share` of the
         variance, all rows add up to 1; `is_identifiable`, false for `a and b`, axes that were
         varied together, so that they count as one.
@@ -111,7 +111,7 @@ def importance(frame: Frame) -> pd.DataFrame:
 
     columns = ["model_digest", "env_id", "axes", "kind", "share", "is_identifiable"]
     rows: list[dict[str, Any]] = []
-    for model in performance_model(frame, most_trials=MOST_TRIALS):
+    for model in performance_model(frame, most_trials=_MOST_TRIALS):
         of_model = {"model_digest": model.model_digest, "env_id": model.env_id}
         rows += [of_model | row for row in _rows(model)]
     return pd.DataFrame(rows, columns=columns)
@@ -119,10 +119,10 @@ def importance(frame: Frame) -> pd.DataFrame:
 
 def _rows(model: PerformanceModel) -> list[dict[str, Any]]:
     """Rows of one model, without its names."""
-    if len(model.points) < FEWEST_POINTS:
+    if len(model.points) < _FEWEST_POINTS:
         return []
     measured = settings_of_rows(model.points)
-    axes = swept_axes(measured)
+    axes = _swept_axes(measured)
     if len(axes) < 2:
         return []
     axes = _joined(axes, measured)
@@ -147,21 +147,21 @@ def _row(axes: str, kind: str, share: float, *, is_identifiable: bool = True) ->
     }
 
 
-def _joined(axes: Sequence[SweptAxis], measured: Sequence[Settings]) -> list[SweptAxis]:
+def _joined(axes: Sequence[_SweptAxis], measured: Sequence[Settings]) -> list[_SweptAxis]:
     """Make one axis of those that were varied together."""
     joined = []
-    for group in together([_columns(axis) for axis in axes]):
+    for group in varied_together([_columns(axis) for axis in axes]):
         members = [axes[number] for number in group]
         if len(members) == 1:
             joined.append(members[0])
             continue
         name = " and ".join(axis.name for axis in members)
         columns = [column for axis in members for column in axis.levels[0]]
-        joined.append(axis_with(name, columns, measured)._replace(is_identifiable=False))
+        joined.append(_axis_with(name, columns, measured)._replace(is_identifiable=False))
     return joined
 
 
-def _columns(axis: SweptAxis) -> Numbers:
+def _columns(axis: _SweptAxis) -> Numbers:
     """Values of an axis at the measured points: a logarithm, or a column for each level but one."""
     values = [number_of(next(iter(level.values()))) for level in axis.levels]
     if len(axis.levels[0]) == 1 and min(values) > 0:
@@ -169,7 +169,7 @@ def _columns(axis: SweptAxis) -> Numbers:
     return np.eye(len(axis.levels))[axis.numbers][:, 1:]
 
 
-def _log_step_s(model: PerformanceModel, axes: Sequence[SweptAxis]) -> Numbers:
+def _log_step_s(model: PerformanceModel, axes: Sequence[_SweptAxis]) -> Numbers:
     """Predict the logarithms of step times on the grid of the axes' levels."""
     levels = _thinned([axis.levels for axis in axes])
     cells = [
@@ -187,17 +187,17 @@ def _possible(settings: Settings) -> Settings:
     return {**settings, NODES: min(settings[NODES], settings["workers"])}
 
 
-def _thinned(levels: Sequence[list[Level]]) -> list[list[Level]]:
+def _thinned(levels: Sequence[list[_Level]]) -> list[list[_Level]]:
     """Leave out levels of the longest axes until the grid is small enough: every other one."""
     thinned = list(levels)
-    while np.prod([len(one) for one in thinned], dtype=float) > MOST_CELLS:
+    while np.prod([len(one) for one in thinned], dtype=float) > _MOST_CELLS:
         longest = max(range(len(thinned)), key=lambda number: len(thinned[number]))
         thinned[longest] = thinned[longest][::2]
     return thinned
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Shares:
+class _Shares:
     """Functional analysis of variance of d axes; all shares add up to 1."""
 
     main: Numbers
@@ -210,7 +210,7 @@ class Shares:
     """Of three and more axes together."""
 
 
-def shares_of(values: Numbers) -> Shares:
+def shares_of(values: Numbers) -> _Shares:
     """Divide the variance of a function between its axes, each level as probable as the others.
 
     >>> shares_of(np.array([[0.0, 1.0], [2.0, 3.0]])).main
@@ -220,7 +220,7 @@ def shares_of(values: Numbers) -> Shares:
     total = float(values.var())
     main, pairs = np.zeros(axes), np.zeros((axes, axes))
     if total == 0:
-        return Shares(main=main, pairs=pairs, rest=0.0)
+        return _Shares(main=main, pairs=pairs, rest=0.0)
     for first in range(axes):
         main[first] = _explained(values, (first,)) / total
     for first in range(axes):
@@ -229,7 +229,7 @@ def shares_of(values: Numbers) -> Shares:
             # Rounding must not make a share negative.
             pairs[first, second] = max(0.0, both - main[first] - main[second])
     rest = max(0.0, 1 - float(main.sum() + pairs.sum()))
-    return Shares(main=main, pairs=pairs, rest=rest)
+    return _Shares(main=main, pairs=pairs, rest=rest)
 
 
 def _explained(values: Numbers, kept: tuple[int, ...]) -> float:
@@ -238,7 +238,7 @@ def _explained(values: Numbers, kept: tuple[int, ...]) -> float:
     return float(values.mean(axis=others).var())
 
 
-def together(columns: Sequence[Numbers]) -> list[tuple[int, ...]]:
+def varied_together(columns: Sequence[Numbers]) -> list[tuple[int, ...]]:
     """Group the axes that were varied together, so that their effects can't be distinguished.
 
     Args:
@@ -250,7 +250,7 @@ def together(columns: Sequence[Numbers]) -> list[tuple[int, ...]]:
     groups = [{axis} for axis in range(len(columns))]
     for axis in range(len(columns)):
         others = [number for number in range(len(columns)) if number != axis]
-        if _own_share(columns, axis, others) >= LEAST_OWN_SHARE:
+        if _own_share(columns, axis, others) >= _LEAST_OWN_SHARE:
             continue
         partners = _partners(columns, axis, others)
         joined = set().union(*(group for group in groups if group & {axis, *partners}))
@@ -263,7 +263,7 @@ def _partners(columns: Sequence[Numbers], axis: int, others: Sequence[int]) -> l
     needed = list(others)
     for other in others:
         fewer = [number for number in needed if number != other]
-        if _own_share(columns, axis, fewer) < LEAST_OWN_SHARE:
+        if _own_share(columns, axis, fewer) < _LEAST_OWN_SHARE:
             needed = fewer
     return needed
 

@@ -9,10 +9,10 @@ from dtsweep.predict.setups import Flags, Numbers, Setups
 REACH = 4
 """Predictions reach this many times the largest measured size."""
 
-SLACK = 2.0
+_SLACK = 2.0
 """Factor by which a step may be shorter than the step of less work, or longer than that of more."""
 
-FEWEST_MULTI_NODE = 2
+_FEWEST_MULTI_NODE = 2
 """Measured configurations on several nodes, below which more nodes can't be predicted."""
 
 
@@ -61,14 +61,14 @@ def _nodes(setups: Setups, measured: Setups) -> tuple[Flags, str]:
         [measured.workers, measured.nodes, measured.micro_batch, measured.accumulation]
     )
     count = len(np.unique(columns[:, is_many], axis=1).T)
-    is_refused = (setups.nodes > 1) & (count < FEWEST_MULTI_NODE)
+    is_refused = (setups.nodes > 1) & (count < _FEWEST_MULTI_NODE)
     noun = "configuration" if count == 1 else "configurations"
     have = f"measured {count} {noun} on several nodes"
-    return is_refused, f"{have}; predictions need {FEWEST_MULTI_NODE}"
+    return is_refused, f"{have}; predictions need {_FEWEST_MULTI_NODE}"
 
 
 def bounds_of(setups: Setups, measured: Setups, log_step_s: Numbers) -> tuple[Numbers, Numbers]:
-    """Bound the step times by the measured ones of less and of more work, within `SLACK`.
+    """Bound the step times by the measured ones of less and of more work, within `_SLACK`.
 
     A configuration has less work than another one if it has no more workers, nodes, workers of a
     node and samples, and is equal in all else.
@@ -88,7 +88,7 @@ def bounds_of(setups: Setups, measured: Setups, log_step_s: Numbers) -> tuple[Nu
         is_more &= other >= own[:, None]
     low = np.where(is_less, log_step_s, -np.inf).max(axis=1)
     high = np.where(is_more, log_step_s, np.inf).min(axis=1)
-    slack = np.log(SLACK)
+    slack = np.log(_SLACK)
     return low - slack, np.maximum(high, low) + slack
 
 

@@ -30,7 +30,7 @@ from dtsweep.predict.encoding import (
 )
 from dtsweep.predict.limits import reasons_of
 from dtsweep.predict.memory import need_bytes
-from dtsweep.predict.setups import NORMAL_90, Measured, Numbers, Setups
+from dtsweep.predict.setups import NORMAL_90, MeasuredSetups, Numbers, Setups
 from dtsweep.predict.step_time import StepTimeModel, fit_step_time
 from dtsweep.sweep.point import Point
 
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-NEAR = 0.25
+_NEAR = 0.25
 """Distance at which a measured configuration counts a sixteenth of one at distance 0.
 
 A distance is the number of doublings between sizes, and 2 for each other category.
 """
 
-GROWTH = 0.05
+_GROWTH = 0.05
 """Least standard deviation of a ratio's logarithm at distance 1: one measured point shows none."""
 
 
-class Carried(NamedTuple):
+class _Carried(NamedTuple):
     """Logarithms of a ratio for n configurations; nan where no measured one has it."""
 
     mean: Numbers
@@ -58,7 +58,7 @@ class Carried(NamedTuple):
     """(n,) standard deviation of them around it, and of the distance to the nearest."""
 
 
-def carried_over(ratios: Numbers, measured: Setups, setups: Setups) -> Carried:
+def _carried_over(ratios: Numbers, measured: Setups, setups: Setups) -> _Carried:
     """Carry a ratio over to configurations.
 
     Args:
@@ -68,18 +68,18 @@ def carried_over(ratios: Numbers, measured: Setups, setups: Setups) -> Carried:
     """
     is_known = ratios > 0
     if not is_known.any():
-        return Carried(*np.full((2, len(setups)), np.nan))
+        return _Carried(*np.full((2, len(setups)), np.nan))
     logs = np.log(ratios[is_known])
-    apart = distances(setups, measured.take(is_known))
-    weights = (apart + NEAR) ** -4.0
+    apart = _distances(setups, measured.take(is_known))
+    weights = (apart + _NEAR) ** -4.0
     weights /= weights.sum(axis=1, keepdims=True)
     mean = weights @ logs
     squares = (logs[None, :] - mean[:, None]) ** 2
     around = np.sqrt((weights * squares).sum(axis=1))
-    return Carried(mean, np.hypot(around, GROWTH * apart.min(axis=1)))
+    return _Carried(mean, np.hypot(around, _GROWTH * apart.min(axis=1)))
 
 
-def distances(setups: Setups, measured: Setups) -> Numbers:
+def _distances(setups: Setups, measured: Setups) -> Numbers:
     """Distances of n configurations to m measured ones: (n, m)."""
     total = np.zeros((len(setups), len(measured)))
     pairs = [
@@ -96,13 +96,13 @@ def distances(setups: Setups, measured: Setups) -> Numbers:
 _SIZES = ("workers", "nodes", "micro_batch", "accumulation", "period")
 
 
-MOST_TRIALS = 200
+_MOST_TRIALS = 200
 """Trials that a model is fitted to by default: the time of a fit grows with their third power."""
 
-WITH_INTERVAL = ("samples_per_s", "latency_s", "energy_j_per_sample", PER_SAMPLES)
+_WITH_INTERVAL = ("samples_per_s", "latency_s", "energy_j_per_sample", PER_SAMPLES)
 """Columns of predictions with `_low` and `_high`, the ends of their 90 % intervals."""
 
-PREDICTED = (*WITH_INTERVAL, "memory_peak_bytes")
+PREDICTED = (*_WITH_INTERVAL, "memory_peak_bytes")
 """Columns of predictions."""
 
 
@@ -156,7 +156,7 @@ class PerformanceModel:
         return peaks
 
     @cached_property
-    def _measured(self) -> tuple[Setups, Measured]:
+    def _measured(self) -> tuple[Setups, MeasuredSetups]:
         return measured_of(self.trials, self.encoding)
 
     @cached_property
@@ -179,7 +179,7 @@ class PerformanceModel:
 
         Returns:
             One row per configuration: its settings; `nodes`; `step_s`, `PREDICTED` and the ends of
-            90 % intervals (`_low`, `_high`) `WITH_INTERVAL`, null where they can't be predicted;
+            90 % intervals (`_low`, `_high`) `_WITH_INTERVAL`, null where they can't be predicted;
             `distance` to the measured points, 0 at one and 1 where they tell little; `reason`, why
             nothing is predicted, else null; `point_id` of a measured point with these settings,
             else null.
@@ -236,9 +236,9 @@ class PerformanceModel:
         measured, times = self._measured
         rate = self.trials["samples_per_s"].to_numpy("float64")
         log_rate = np.log(setups.samples_per_step) - log_step_s
-        latency = carried_over(self._column("latency_s") / times.step_s, measured, setups)
+        latency = _carried_over(self._column("latency_s") / times.step_s, measured, setups)
         per_worker = self._column("energy_j_per_sample") * rate / measured.workers
-        power = carried_over(per_worker, measured, setups)
+        power = _carried_over(per_worker, measured, setups)
         log_energy = power.mean + np.log(setups.workers) - log_rate
         log_price = np.log(self._usd_per_hour(setups) / 3600 * 1e6)
         return {
@@ -293,7 +293,7 @@ def _family(settings: Settings) -> tuple[Any, ...]:
     return settings_key({name: value for name, value in settings.items() if name not in apart})
 
 
-def performance_model(frame: Frame, *, most_trials: int = MOST_TRIALS) -> list[PerformanceModel]:
+def performance_model(frame: Frame, *, most_trials: int = _MOST_TRIALS) -> list[PerformanceModel]:
     """Fit the performance of each model in each environment.
 
     Args:

@@ -8,11 +8,11 @@ import numpy as np
 
 from dtsweep.predict.setups import Numbers, Setups
 
-COMPUTE_DEVIATION = 0.5
-EXCHANGE_DEVIATION = 1.0
+_COMPUTE_DEVIATION = 0.5
+_EXCHANGE_DEVIATION = 1.0
 """Prior standard deviations of the logarithm of a category's factor."""
 
-POWER_DEVIATION = 0.3
+_POWER_DEVIATION = 0.3
 """Prior standard deviation of the power of a number."""
 
 
@@ -54,7 +54,7 @@ def _number_offset(name: str, numbers: Numbers) -> Offset:
     return Offset(setting=name, value=None, typical=spread, is_logarithmic=False)
 
 
-def number_column(offset: Offset, numbers: Numbers) -> Numbers:
+def _number_column(offset: Offset, numbers: Numbers) -> Numbers:
     """Relate numbers to the typical one, on a logarithmic scale where that is possible."""
     if not offset.is_logarithmic:
         return numbers / offset.typical
@@ -68,7 +68,7 @@ def design(offsets: tuple[Offset, ...], setups: Setups) -> Numbers:
     matrix = np.zeros((len(setups), len(offsets)))
     for index, offset in enumerate(offsets):
         if offset.value is None:
-            matrix[:, index] = number_column(offset, setups.numbers[offset.setting])
+            matrix[:, index] = _number_column(offset, setups.numbers[offset.setting])
         else:
             values = setups.categories[offset.setting].astype(str)
             matrix[:, index] = values == offset.value
@@ -78,6 +78,6 @@ def design(offsets: tuple[Offset, ...], setups: Setups) -> Numbers:
 def deviations(offsets: tuple[Offset, ...]) -> tuple[Numbers, Numbers]:
     """Prior standard deviations of the offsets of log compute and of log exchange."""
     is_number = np.array([offset.value is None for offset in offsets], dtype=np.bool_)
-    compute = np.where(is_number, POWER_DEVIATION, COMPUTE_DEVIATION)
-    exchange = np.where(is_number, POWER_DEVIATION, EXCHANGE_DEVIATION)
+    compute = np.where(is_number, _POWER_DEVIATION, _COMPUTE_DEVIATION)
+    exchange = np.where(is_number, _POWER_DEVIATION, _EXCHANGE_DEVIATION)
     return compute, exchange

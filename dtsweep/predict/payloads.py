@@ -21,7 +21,7 @@ Payloads: TypeAlias = Mapping[tuple[str, str], float]
 _STATE_SHARES: Mapping[str, float] = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0, "adamw": 2.0}
 """Bytes of optimizer state for a byte of parameters, by `optimizer`."""
 
-OTHER_WAYS = ("parameter_server", "hierarchical")
+_OTHER_WAYS = ("parameter_server", "hierarchical")
 """Modes whose payloads don't travel to every worker or around a ring."""
 
 
@@ -72,12 +72,12 @@ def _share_of_values(settings: Settings, payloads: Payloads) -> float:
         and settings.get("compression_coding") is None
         and all(settings.get(name) is not None for name in info.reads)
     )
-    if settings["sync"] in OTHER_WAYS and own is not None:
+    if settings["sync"] in _OTHER_WAYS and own is not None:
         return own
     if info is None or info.bytes_per_value is None or not is_known:
         return own or payloads.get(("", full_name), 1.0)
     share = info.bytes_per_value(settings) / 4
-    if info.exchange == "all_gather" and settings["sync"] not in OTHER_WAYS:
+    if info.exchange == "all_gather" and settings["sync"] not in _OTHER_WAYS:
         # Each payload goes to every worker, and not twice around a ring.
         share *= settings["workers"] / 2
     return share

@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 from dtsweep.predict.formula import COUNT, PRIORS, Terms, log_times, slopes, terms_of
 from dtsweep.predict.offsets import Offset, design, deviations, offsets_of
-from dtsweep.predict.setups import Flags, Measured, Numbers, Setups
+from dtsweep.predict.setups import Flags, MeasuredSetups, Numbers, Setups
 
-TYPICAL_MISFIT = 0.1
+_TYPICAL_MISFIT = 0.1
 """Of the formula, as a standard deviation of the logarithm; larger ones count less."""
 
-UNKNOWN_ERROR = 0.01
+_UNKNOWN_ERROR = 0.01
 """Standard error of the logarithm of a time, within the window, where it is unknown."""
 
-LEAST_ERROR = 1e-3
+_LEAST_ERROR = 1e-3
 """Standard error below which no window is believed to be."""
 
-STARTS = {
+_STARTS = {
     "prior": {},
     "network_bound": {"node_bandwidth": 1.5, "node_latency": 1.5, "local_bandwidth": 1.5},
     "latency_bound": {
@@ -32,7 +32,7 @@ STARTS = {
 }
 """Starts of the search: what is added to the means of the priors."""
 
-MOST_CALLS = 60
+_MOST_CALLS = 60
 """Evaluations of the formula from one start."""
 
 
@@ -93,7 +93,7 @@ class Frame:
         return matrix @ logs[COUNT:middle], matrix @ logs[middle:]
 
 
-def frame_of(setups: Setups, measured: Measured) -> Frame:
+def physics_frame(setups: Setups, measured: MeasuredSetups) -> Frame:
     """Choose units and columns by the measured configurations."""
     passes = np.where(
         np.isfinite(measured.pass_s), measured.pass_s, measured.step_s / setups.accumulation
@@ -126,18 +126,18 @@ class Observed:
     """(observations,) standard errors within the window."""
 
 
-def observed_of(measured: Measured) -> Observed:
+def observed_of(measured: MeasuredSetups) -> Observed:
     """List the times that were measured."""
     count = len(measured.step_s)
     known = np.flatnonzero(np.isfinite(measured.pass_s))
     row = np.concatenate([np.arange(count), known])
     times = np.concatenate([measured.step_s, measured.pass_s[known]])
-    error = np.where(measured.error > 0, measured.error, UNKNOWN_ERROR)
+    error = np.where(measured.error > 0, measured.error, _UNKNOWN_ERROR)
     return Observed(
         log_s=np.log(times),
         row=row,
         is_pass=np.arange(len(row)) >= count,
-        error=np.maximum(error, LEAST_ERROR)[row],
+        error=np.maximum(error, _LEAST_ERROR)[row],
     )
 
 
@@ -155,7 +155,7 @@ def fit_formula(frame: Frame, setups: Setups, observed: Observed) -> Numbers:
     from scipy.optimize import least_squares
 
     terms = frame.terms(setups)
-    scale = np.hypot(TYPICAL_MISFIT, observed.error)
+    scale = np.hypot(_TYPICAL_MISFIT, observed.error)
 
     def residuals(logs: Numbers) -> Numbers:
         misfit = (choose(*frame.formula(logs, terms), observed) - observed.log_s) / scale
@@ -170,7 +170,7 @@ def fit_formula(frame: Frame, setups: Setups, observed: Observed) -> Numbers:
 
     names = [prior.name for prior in PRIORS]
     fits = []
-    for moves in STARTS.values():
+    for moves in _STARTS.values():
         start = frame.means.copy()
         for name, move in moves.items():
             start[names.index(name)] += move
@@ -180,7 +180,7 @@ def fit_formula(frame: Frame, setups: Setups, observed: Observed) -> Numbers:
                 start,
                 jac=jacobian,
                 method="lm",
-                max_nfev=MOST_CALLS,
+                max_nfev=_MOST_CALLS,
                 xtol=1e-4,
                 ftol=1e-4,
             )

@@ -11,9 +11,9 @@ from dtsweep.predict.physics import Frame, Observed, choose, observed_of
 from dtsweep.predict.residual import (
     SEPARATE,
     SMOOTH,
-    Axes,
     Outputs,
-    Shared,
+    ResidualAxes,
+    SharedFacts,
     Strengths,
     inverse_of,
     is_one_world,
@@ -21,7 +21,7 @@ from dtsweep.predict.residual import (
     matern,
     weights_between,
 )
-from dtsweep.predict.setups import Flags, Measured, Numbers, Setups
+from dtsweep.predict.setups import Flags, MeasuredSetups, Numbers, Setups
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,7 +48,7 @@ class Linear:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Evidence:
+class _Evidence:
     """Measurements, compared with the linear formula and with each other."""
 
     observed: Observed
@@ -63,11 +63,13 @@ class Evidence:
     outputs: Outputs
     """Slopes by compute and by exchange."""
 
-    shared: Shared
+    shared: SharedFacts
     """Distances and covariances of rows."""
 
 
-def evidence_of(linear: Linear, axes: Axes, setups: Setups, measured: Measured) -> Evidence:
+def evidence_of(
+    linear: Linear, axes: ResidualAxes, setups: Setups, measured: MeasuredSetups
+) -> _Evidence:
     """Compare measurements with the linear formula and with each other."""
     observed = observed_of(measured)
     means, slopes = linear.at(linear.frame.terms(setups))
@@ -81,12 +83,12 @@ def evidence_of(linear: Linear, axes: Axes, setups: Setups, measured: Measured) 
     separate = [is_one_world(squares)[pairs] * weights[1], is_equal * weights[2]]
     separate.append(is_one_launch * weights[2])
     scaled = slope[:, :-2] * linear.frame.deviations
-    return Evidence(
+    return _Evidence(
         observed=observed,
         deviations=observed.log_s - choose(*means, observed),
         slope=slope[:, :-2],
         outputs=outputs,
-        shared=Shared(
+        shared=SharedFacts(
             squares=squares,
             parts=axes.parts,
             row=observed.row,
@@ -108,7 +110,7 @@ class Posterior:
     linear: Linear
     """Formula."""
 
-    axes: Axes
+    axes: ResidualAxes
     """Space of the residual."""
 
     strengths: Strengths
@@ -117,7 +119,7 @@ class Posterior:
     setups: Setups
     """Configurations that were measured."""
 
-    evidence: Evidence
+    evidence: _Evidence
     """Measurements of them."""
 
     factor: Numbers
@@ -178,7 +180,12 @@ class Posterior:
 
 
 def condition(
-    linear: Linear, axes: Axes, strengths: Strengths, *, setups: Setups, measured: Measured
+    linear: Linear,
+    axes: ResidualAxes,
+    strengths: Strengths,
+    *,
+    setups: Setups,
+    measured: MeasuredSetups,
 ) -> Posterior:
     """Condition the formula and the residual on measurements."""
     from scipy.linalg import cho_solve, cholesky

@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 from dtsweep.predict.setups import Flags, Numbers, Setups
 
-BETWEEN_OUTPUTS = 0.7
+_BETWEEN_OUTPUTS = 0.7
 """Correlation of a configuration's rest: of its step time, and of its pass time."""
 
-SIZES = ("micro_batch", "workers", "nodes", "per_node", "accumulation", "period", "is_multi_node")
+_SIZES = ("micro_batch", "workers", "nodes", "per_node", "accumulation", "period", "is_multi_node")
 """First axes; user settings follow."""
 
-OF_COMPUTE = {"micro_batch", "per_node"}
+_OF_COMPUTE = {"micro_batch", "per_node"}
 """Sizes on which the residual of compute depends."""
 
-OF_EXCHANGE = {"workers", "nodes", "per_node", "is_multi_node"}
+_OF_EXCHANGE = {"workers", "nodes", "per_node", "is_multi_node"}
 """Sizes on which the residual of the exchange depends."""
 
-LENGTH_PRIOR = (np.log(2.0), 0.7)
+_LENGTH_PRIOR = (np.log(2.0), 0.7)
 """Mean and standard deviation of the logarithm of a length scale."""
 
 SMOOTH = ("compute", "exchange", "rest")
@@ -31,7 +31,7 @@ SMOOTH = ("compute", "exchange", "rest")
 SEPARATE = ("world", "own", "launch")
 """Parts without neighbours: of workers and nodes, of a configuration, of a launch."""
 
-STRENGTH_PRIORS = {
+_STRENGTH_PRIORS = {
     "compute": (np.log(0.03), 0.7),
     "exchange": (np.log(0.15), 0.7),
     "rest": (np.log(0.03), 0.7),
@@ -41,7 +41,7 @@ STRENGTH_PRIORS = {
 }
 """Mean and standard deviation of the logarithm of each part's standard deviation."""
 
-LARGEST = {"compute": 0.3, "exchange": 0.6, "world": 0.6}
+_LARGEST = {"compute": 0.3, "exchange": 0.6, "world": 0.6}
 """Largest standard deviation of parts that a configuration takes by its slope.
 
 The formula is linear in them. A part of e⁵ would be exact where the exchange is a small share of
@@ -49,12 +49,12 @@ the step, and would multiply the step time where it is a large one. What is left
 which has a slope of 1.
 """
 
-MOST_CALLS = 40
+_MOST_CALLS = 40
 """Evaluations of the likelihood."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Axes:
+class ResidualAxes:
     """Axes of the space in which near configurations have similar residuals."""
 
     categories: tuple[str, ...]
@@ -67,8 +67,8 @@ class Axes:
     def parts(self) -> NDArray[np.bool_]:
         """(smooth parts, axes) True if a part depends on an axis."""
         users = [True] * (len(self.categories) + len(self.numbers))
-        compute = [name in OF_COMPUTE for name in SIZES] + users
-        exchange = [name in OF_EXCHANGE for name in SIZES] + users
+        compute = [name in _OF_COMPUTE for name in _SIZES] + users
+        exchange = [name in _OF_EXCHANGE for name in _SIZES] + users
         return np.array([compute, exchange, np.ones(len(compute), dtype=np.bool_)])
 
     def squares(self, one: Setups, other: Setups) -> Numbers:
@@ -95,13 +95,13 @@ class Axes:
         return columns
 
 
-def axes_of(setups: Setups) -> Axes:
+def axes_of(setups: Setups) -> ResidualAxes:
     """List the axes of measured configurations."""
     numbers = []
     for name, values in setups.numbers.items():
         spread = float(np.std(values)) or 1.0
         numbers.append((name, 0.0 if np.min(values) > 0 else spread))
-    return Axes(categories=tuple(setups.categories), numbers=tuple(numbers))
+    return ResidualAxes(categories=tuple(setups.categories), numbers=tuple(numbers))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -142,7 +142,7 @@ def weights_between(one: Outputs, other: Outputs) -> Numbers:
         [
             one.by_compute[:, None] * other.by_compute,
             one.by_exchange[:, None] * other.by_exchange,
-            np.where(is_equal, 1.0, BETWEEN_OUTPUTS),
+            np.where(is_equal, 1.0, _BETWEEN_OUTPUTS),
         ]
     )
 
@@ -162,7 +162,7 @@ class Outputs:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Shared:
+class SharedFacts:
     """Facts about n rows of measurements that the likelihood needs again and again."""
 
     squares: Numbers
@@ -196,12 +196,12 @@ class Shared:
 
 def is_one_world(squares: Numbers) -> Flags:
     """Mark pairs with equal workers and nodes: (n, m), from (axes, n, m) squared distances."""
-    sizes = [SIZES.index(name) for name in ("workers", "nodes")]
+    sizes = [_SIZES.index(name) for name in ("workers", "nodes")]
     worlds: Flags = np.all(squares[sizes] == 0, axis=0)
     return worlds
 
 
-def fit_strengths(shared: Shared, deviations: Numbers) -> Strengths:
+def fit_strengths(shared: SharedFacts, deviations: Numbers) -> Strengths:
     """Find the most probable hyper-parameters.
 
     Args:
@@ -213,9 +213,9 @@ def fit_strengths(shared: Shared, deviations: Numbers) -> Strengths:
     axes = len(shared.squares)
     varies = np.flatnonzero(shared.squares.any(axis=(1, 2)))
     names = (*SMOOTH, *SEPARATE)
-    priors = [STRENGTH_PRIORS[name] for name in names]
-    means, spreads = np.array([*[LENGTH_PRIOR] * axes, *priors]).T
-    limits = [LARGEST.get(name, np.inf) for name in names]
+    priors = [_STRENGTH_PRIORS[name] for name in names]
+    means, spreads = np.array([*[_LENGTH_PRIOR] * axes, *priors]).T
+    limits = [_LARGEST.get(name, np.inf) for name in names]
     largest = np.log([*[np.inf] * axes, *limits])
     ends = np.array([means - 4 * spreads, np.minimum(means + 4 * spreads, largest)])
     free = np.concatenate([varies, axes + np.arange(len(priors))])
@@ -233,7 +233,7 @@ def fit_strengths(shared: Shared, deviations: Numbers) -> Strengths:
         jac=True,
         method="L-BFGS-B",
         bounds=list(zip(*ends[:, free], strict=True)),
-        options={"maxfun": MOST_CALLS, "ftol": 1e-5},
+        options={"maxfun": _MOST_CALLS, "ftol": 1e-5},
     )
     every = means.copy()
     every[free] = fit.x
@@ -247,7 +247,7 @@ def _strengths(logs: Numbers) -> Strengths:
     return Strengths(lengths=lengths, of=dict(zip(names, values, strict=True)))
 
 
-def _misfit(logs: Numbers, shared: Shared, deviations: Numbers) -> tuple[float, Numbers]:
+def _misfit(logs: Numbers, shared: SharedFacts, deviations: Numbers) -> tuple[float, Numbers]:
     """Negative log likelihood, and its slope by the logarithms of the hyper-parameters."""
     from scipy.linalg import cholesky
 

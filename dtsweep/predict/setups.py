@@ -123,7 +123,7 @@ class Setups:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Measured:
+class MeasuredSetups:
     """Step times of n configurations; one that several launches measured has several rows."""
 
     step_s: Numbers

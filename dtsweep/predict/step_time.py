@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from dtsweep.predict.limits import bounds_of
-from dtsweep.predict.physics import fit_formula, frame_of, observed_of
+from dtsweep.predict.physics import fit_formula, observed_of, physics_frame
 from dtsweep.predict.posterior import Linear, Posterior, condition, evidence_of
 from dtsweep.predict.residual import axes_of, fit_strengths
-from dtsweep.predict.setups import NORMAL_90, Measured, Numbers, Prediction, Setups
+from dtsweep.predict.setups import NORMAL_90, MeasuredSetups, Numbers, Prediction, Setups
 
-FEWEST_LEFT_OUT = 5
+_FEWEST_LEFT_OUT = 5
 """Configurations, below which errors are not calibrated by leaving each out."""
 
-FEWEST_FREEDOMS = 3
+_FEWEST_FREEDOMS = 3
 """Degrees of freedom of errors that few configurations estimate."""
 
 
@@ -27,7 +27,7 @@ class StepTimeModel:
     setups: Setups
     """Configurations that were measured."""
 
-    measured: Measured
+    measured: MeasuredSetups
     """Measurements of them."""
 
     posterior: Posterior
@@ -64,7 +64,7 @@ class StepTimeModel:
         """
         count = len(setups)
         launches = int(np.max(self.measured.launch)) + 1 + np.arange(count)
-        measured = Measured(
+        measured = MeasuredSetups(
             step_s=np.concatenate([self.measured.step_s, np.exp(log_step_s)]),
             error=np.concatenate([self.measured.error, np.zeros(count)]),
             pass_s=np.concatenate([self.measured.pass_s, np.full(count, np.nan)]),
@@ -96,7 +96,7 @@ def _joined(first: Setups, second: Setups) -> Setups:
     return Setups(**columns)
 
 
-def fit_step_time(setups: Setups, measured: Measured) -> StepTimeModel:
+def fit_step_time(setups: Setups, measured: MeasuredSetups) -> StepTimeModel:
     """Fit the model to measurements; with few of them, priors decide.
 
     Args:
@@ -109,7 +109,7 @@ def fit_step_time(setups: Setups, measured: Measured) -> StepTimeModel:
     times = measured.step_s
     if len(times) == 0 or not np.all(np.isfinite(times) & (times > 0)):
         raise ValueError("the model of step times needs at least one, all positive and finite")
-    frame = frame_of(setups, measured)
+    frame = physics_frame(setups, measured)
     best = fit_formula(frame, setups, observed_of(measured))
     linear, axes = Linear(frame=frame, best=best), axes_of(setups)
     evidence = evidence_of(linear, axes, setups, measured)
@@ -119,25 +119,25 @@ def fit_step_time(setups: Setups, measured: Measured) -> StepTimeModel:
         setups=setups,
         measured=measured,
         posterior=posterior,
-        calibration=calibration_of(posterior.standardised()),
+        calibration=_calibration_of(posterior.standardised()),
     )
 
 
-def calibration_of(standardised: Numbers) -> float:
+def _calibration_of(standardised: Numbers) -> float:
     """Factor by which errors grow, so that 90 % intervals cover what was left out.
 
     Args:
         standardised: (n,) errors of configurations that were left out, by their deviation.
 
-    >>> [round(calibration_of(np.full(1000, value)), 2) for value in (0.0, 3.29)]
+    >>> [round(_calibration_of(np.full(1000, value)), 2) for value in (0.0, 3.29)]
     [1.0, 2.0]
     """
     from scipy.stats import t as student
 
     count = len(standardised)
-    freedoms = max(count - 2, FEWEST_FREEDOMS)
+    freedoms = max(count - 2, _FEWEST_FREEDOMS)
     few = float(student.ppf(0.95, freedoms)) / NORMAL_90
-    if count < FEWEST_LEFT_OUT:
+    if count < _FEWEST_LEFT_OUT:
         return few
     # the rank that a further one exceeds with probability 0.1
     rank = min(int(np.ceil(0.9 * (count + 1))), count)

@@ -29,7 +29,7 @@ _NAMES = [
     "sizes_needed",
 ]
 
-SIZES_NEEDED = 4
+_SIZES_NEEDED = 4
 """The base, a size for each parameter, and one that can contradict the law."""
 
 _FARTHEST = 2.0**40
@@ -67,7 +67,7 @@ def usl(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataFr
 
     Throughput of n workers relative to one is n ÷ (1 + σ (n − 1) + κ n (n − 1)). Fitted are the
     logarithms of speed-ups by least squares, weighted by the errors that `difference` finds; the
-    base's error is in all of them. The law needs `SIZES_NEEDED` sizes.
+    base's error is in all of them. The law needs `_SIZES_NEEDED` sizes.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
@@ -96,13 +96,13 @@ def usl(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataFr
     for group, group_rows in rows.groupby("group"):
         sizes = group_rows[size].to_numpy("float64")
         row = _row(sizes, ladders.compared[group], worth=worth)
-        fits.append(group_row(group_rows, size=size) | row | {"sizes_needed": SIZES_NEEDED})
+        fits.append(group_row(group_rows, size=size) | row | {"sizes_needed": _SIZES_NEEDED})
     return group_table(fits, rows, columns=_NAMES)
 
 
 def _row(sizes: Numbers, compared: Contrasts, *, worth: float) -> dict[str, Any]:
     """Columns of `usl` for one group."""
-    if len(sizes) < SIZES_NEEDED:
+    if len(sizes) < _SIZES_NEEDED:
         return {"reason": Reason.TOO_FEW_SIZES}
     logs = compared.estimate[1:, 0]
     if np.isnan(logs).any():

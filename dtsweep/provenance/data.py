@@ -9,10 +9,10 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
-EDGE_BYTES = 2**20
+_EDGE_BYTES = 2**20
 """Read at the beginning and at the end of a file; of a folder's files together."""
 
-MOST_FILES = 256
+_MOST_FILES = 256
 """Files of a folder that count, the first ones by name."""
 
 
@@ -30,10 +30,10 @@ def content_digest(path: Path, *, folders: bool = True) -> str | None:
     try:
         files = []
         if folders or path.is_file():
-            files = list(islice(_files(path), MOST_FILES))
+            files = list(islice(_files(path), _MOST_FILES))
         for file in files:
             state = file.stat()
-            edge = max(EDGE_BYTES // len(files), 4096)
+            edge = max(_EDGE_BYTES // len(files), 4096)
             content = _edges(file, state.st_size, state.st_mtime_ns, edge)
             name = file.relative_to(path).as_posix()
             digest.update(f"{name}\n{state.st_size}\n{content}\n".encode())
@@ -45,7 +45,7 @@ def content_digest(path: Path, *, folders: bool = True) -> str | None:
     return digest.hexdigest()[:12]
 
 
-@lru_cache(maxsize=4 * MOST_FILES)
+@lru_cache(maxsize=4 * _MOST_FILES)
 def _edges(file: Path, size: int, _changed_ns: int, edge: int) -> str:
     """A digest of both ends of a file; read again once it has changed."""
     with file.open("rb") as stream:

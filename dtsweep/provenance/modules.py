@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-INSTALLED = frozenset({"site-packages", "dist-packages"})
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Folders of installed packages.
 
 What lies elsewhere and does not come with Python is the user's own.
@@ -17,7 +17,7 @@ What lies elsewhere and does not come with Python is the user's own.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Module:
+class _Module:
     """A module that can be imported."""
 
     name: str
@@ -57,7 +57,7 @@ class Module:
         return (
             bool(places)
             and not self.is_standard
-            and not any(INSTALLED.intersection(p.parts) for p in places)
+            and not any(_INSTALLED.intersection(p.parts) for p in places)
         )
 
     @property
@@ -76,7 +76,7 @@ class Module:
             return self.folders is None
         return self.file.resolve().is_relative_to(
             _standard_folder()
-        ) and not INSTALLED.intersection(self.file.parts)
+        ) and not _INSTALLED.intersection(self.file.parts)
 
 
 @cache
@@ -84,7 +84,7 @@ def _standard_folder() -> Path:
     return Path(sysconfig.get_path("stdlib")).resolve()
 
 
-def find_module(name: str) -> Module | None:
+def find_module(name: str) -> _Module | None:
     """Find a module where Python would; neither it nor its packages are imported.
 
     Returns:
@@ -102,21 +102,21 @@ def find_module(name: str) -> Module | None:
     return module
 
 
-def _loaded(name: str) -> Module | None:
+def _loaded(name: str) -> _Module | None:
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
     folders = getattr(module, "__path__", None)
     # A script and a sweep file are there too, but nobody imports them by these names.
     if getattr(module, "__spec__", None) is None or (file is None and folders is None):
         return None
-    return Module(
+    return _Module(
         name=name,
         file=None if file is None else Path(file).absolute(),
         folders=None if folders is None else list(folders),
     )
 
 
-def _found_in(folders: Sequence[str] | None, name: str) -> Module | None:
+def _found_in(folders: Sequence[str] | None, name: str) -> _Module | None:
     # Not importlib.util.find_spec, which imports the packages that a module lies in.
     for finder in (finder for finder in sys.meta_path if hasattr(finder, "find_spec")):
         try:
@@ -125,7 +125,7 @@ def _found_in(folders: Sequence[str] | None, name: str) -> Module | None:
             # A folder without __init__.py in a package: Python asks the package itself, which is
             # not imported.
             inside = [str(Path(folder, name.rpartition(".")[2])) for folder in folders or ()]
-            return Module(
+            return _Module(
                 name=name, file=None, folders=[folder for folder in inside if Path(folder).is_dir()]
             )
         if spec is not None:
@@ -133,5 +133,5 @@ def _found_in(folders: Sequence[str] | None, name: str) -> Module | None:
             file = None
             if spec.has_location and spec.origin:
                 file = Path(spec.origin).absolute()
-            return Module(name=name, file=file, folders=None if inner is None else list(inner))
+            return _Module(name=name, file=file, folders=None if inner is None else list(inner))
     return None

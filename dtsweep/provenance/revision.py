@@ -6,8 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-TIMEOUT_S = 5.0
-ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
+_TIMEOUT_S = 5.0
+_ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 """Variables that git sets in its hooks; they would select another repository."""
 
 
@@ -33,10 +33,10 @@ def git_commit(folder: Path | None) -> str | None:
 def _git(folder: Path, *arguments: str) -> str | None:
     # Without optional locks: a lock would make a commit fail that someone makes at the same moment.
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
-    environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+    environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False
+            command, env=environment, capture_output=True, timeout=_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

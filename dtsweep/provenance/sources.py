@@ -25,12 +25,12 @@ from dtsweep.provenance.typed import typed
 from dtsweep.provenance.versions import package_versions
 from dtsweep.text import count_of
 
-COMPARED_ELSEWHERE = frozenset({"dtsweep", "torch", "ray", "__main__"})
+_COMPARED_ELSEWHERE = frozenset({"dtsweep", "torch", "ray", "__main__"})
 """Packages whose versions are columns of their own, and what is not a package."""
 
-OURS = "dtsweep.workloads."
+_OURS = "dtsweep.workloads."
 
-MOST_NAMED = 3
+_MOST_NAMED = 3
 """Changes that a sentence names."""
 
 
@@ -206,7 +206,7 @@ def _follow(names: Iterable[str], sources: Sources) -> None:
 
 
 def _with_parents(name: str) -> list[str]:
-    if name.startswith(OURS):
+    if name.startswith(_OURS):
         # Whoever uses one of our workloads does not use the others.
         return [name]
     parts = name.split(".")
@@ -219,10 +219,10 @@ def _with_parents(name: str) -> list[str]:
 def _of_module(name: str, sources: Sources) -> Iterable[str]:
     """Note a module's source, or the package that it is of; name what it imports."""
     top = name.partition(".")[0]
-    if top in COMPARED_ELSEWHERE and not name.startswith(OURS):
+    if top in _COMPARED_ELSEWHERE and not name.startswith(_OURS):
         return []
     module = find_module(name)
-    if module is None or not (module.is_own or name.startswith(OURS)):
+    if module is None or not (module.is_own or name.startswith(_OURS)):
         if module is None:
             is_standard = top in sys.stdlib_module_names
         else:
@@ -355,10 +355,10 @@ def in_a_line(differences: list[str], *, place: str) -> str:
     >>> in_a_line(differences, place="net.py")
     'the class Net changed (net.py), a.py changed, b.py was added and 1 more change'
     """
-    named = differences[:MOST_NAMED]
+    named = differences[:_MOST_NAMED]
     if place:
         named = [f"{words} ({place})" if " class " in words else words for words in named]
     suffix = ""
-    if len(differences) > MOST_NAMED:
-        suffix = f" and {count_of(len(differences) - MOST_NAMED, 'more change')}"
+    if len(differences) > _MOST_NAMED:
+        suffix = f" and {count_of(len(differences) - _MOST_NAMED, 'more change')}"
     return ", ".join(named) + suffix

@@ -7,17 +7,17 @@ import io
 import tokenize
 from collections.abc import Iterator
 
-QUESTION = frozenset({"Sweep", "dtsweep.Sweep", "run", "dtsweep.run"})
+_QUESTION = frozenset({"Sweep", "dtsweep.Sweep", "run", "dtsweep.run"})
 """Calls by which a module builds a question or runs it."""
 
-NOT_RUN = frozenset({"TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'"})
+_NOT_RUN = frozenset({"TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'"})
 """Conditions of what a workload does not need."""
 
-IMPORTERS = frozenset({"import_module", "importlib.import_module", "__import__"})
+_IMPORTERS = frozenset({"import_module", "importlib.import_module", "__import__"})
 
-NOT_COMPARED = frozenset({tokenize.COMMENT, tokenize.NL})
+_NOT_COMPARED = frozenset({tokenize.COMMENT, tokenize.NL})
 
-LAYOUT = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
+_LAYOUT = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
 """Tokens that count by their kind: four spaces mean the same as a tab."""
 
 
@@ -43,12 +43,12 @@ def _is_left_out(node: ast.stmt) -> bool:
         case ast.Assign(targets=[ast.Name("sweep")]) | ast.AnnAssign(target=ast.Name("sweep")):
             return True
         case ast.Assign(targets=[ast.Name()], value=ast.Call(func=called)):
-            return ast.unparse(called) in QUESTION
+            return ast.unparse(called) in _QUESTION
         case ast.Expr(value=ast.Call(func=called)):
-            return ast.unparse(called) in QUESTION
+            return ast.unparse(called) in _QUESTION
         case ast.If(test=test, orelse=[]):
             defines = any(isinstance(inner, ast.ClassDef) for inner in ast.walk(node))
-            return ast.unparse(test) in NOT_RUN and not defines
+            return ast.unparse(test) in _NOT_RUN and not defines
     return False
 
 
@@ -59,9 +59,9 @@ def tokens_of(source: str) -> str:
     True
     """
     return "\n".join(
-        tokenize.tok_name[token.type] if token.type in LAYOUT else token.string
+        tokenize.tok_name[token.type] if token.type in _LAYOUT else token.string
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type not in NOT_COMPARED
+        if token.type not in _NOT_COMPARED
     )
 
 
@@ -88,6 +88,6 @@ def imported(tree: ast.AST, *, package: str) -> Iterator[str]:
                 origin = ".".join([*parents, *([module] if module else [])])
                 yield from (origin, *(f"{origin}.{alias.name}" for alias in names))
             case ast.Call(func=called, args=[ast.Constant(value=str(name)), *_]) if (
-                ast.unparse(called) in IMPORTERS
+                ast.unparse(called) in _IMPORTERS
             ):
                 yield name

@@ -12,13 +12,13 @@ from typing import Any
 
 from dtsweep.provenance.syntax import imported, tokens_of
 
-CODE = (type, FunctionType)
+_CODE = (type, FunctionType)
 
-DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
-class Typed:
+class _Typed:
     """Parts of a class."""
 
     parts: dict[str, str] = field(default_factory=dict)
@@ -31,13 +31,13 @@ class Typed:
     """Names of the classes and functions whose source cannot be found."""
 
 
-def typed(kind: type) -> Typed:
+def typed(kind: type) -> _Typed:
     """Collect a class and all that it uses of its own module, and so on.
 
     IPython keeps the source of each cell for `inspect`, and Python from 3.13 on that of the prompt
     and of `-c`. What `exec` or standard input was given is lost.
     """
-    source = Typed()
+    source = _Typed()
     waiting: list[Any] = [kind]
     while waiting:
         definition = waiting.pop()
@@ -60,11 +60,11 @@ def typed(kind: type) -> Typed:
             origin = _module_of(value)
             if origin != kind.__module__:
                 source.imports.add(origin)
-            elif isinstance(value, CODE):
+            elif isinstance(value, _CODE):
                 waiting.append(value)
             else:
                 waiting.append(type(value))
-            if not isinstance(value, (*CODE, BuiltinFunctionType, ModuleType)):
+            if not isinstance(value, (*_CODE, BuiltinFunctionType, ModuleType)):
                 source.parts[key] = _text_of(value)
     return source
 
@@ -96,7 +96,7 @@ def _defining_statement(definition: Any, function: FunctionType) -> tuple[str, a
         return None
     line = function.__code__.co_firstlineno
     for node in ast.walk(tree):
-        if isinstance(node, DEFINITIONS) and node.name == definition.__name__:
+        if isinstance(node, _DEFINITIONS) and node.name == definition.__name__:
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             last = node.end_lineno or first
             if first <= line <= last:

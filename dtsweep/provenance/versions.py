@@ -26,12 +26,12 @@ def all_versions() -> dict[str, str]:
     return versions() | {f"{name}_version": number for name, number in carriers.items()}
 
 
-def release(version: str) -> str:
+def _release(version: str) -> str:
     """A version without build label and patch level.
 
     Those may differ between a head and its workers.
 
-    >>> release("2.13.0+cu126")
+    >>> _release("2.13.0+cu126")
     '2.13'
     """
     return ".".join(version.partition("+")[0].split(".")[:2])
@@ -51,7 +51,7 @@ def differences(
     return [
         (name, node_versions[name], ours)
         for name, ours in driver_versions.items()
-        if name in node_versions and release(node_versions[name]) != release(ours)
+        if name in node_versions and _release(node_versions[name]) != _release(ours)
     ]
 
 

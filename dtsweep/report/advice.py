@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from dtsweep.analysis.next_axes import NextAxis
 
-UNKNOWN = "not known"
+_UNKNOWN = "not known"
 """Text for a point without a bound."""
 
 
@@ -104,7 +104,7 @@ def limits_on(
 
     remarks = []
     for recommendation, name in zip(recommended, names_of(recommended), strict=True):
-        row = bounds_of(recommendation.point.to_frame().T, bounds).iloc[0]
+        row = rows_of_bounds(recommendation.point.to_frame().T, bounds).iloc[0]
         point = f"The recommended one ({name})" if name else "The recommended one"
         reason = row["bound_reason"]
         if row["bound"]:
@@ -112,14 +112,16 @@ def limits_on(
         remarks.append(remark("limit", point=point, bound=row["bound"], reason=reason))
         if row["next_axes"]:
             shares = {axis.axis: axis.at_most_share for axis in row["next_axes"]}
-            remarks.append(remark("try_next", axes=next_words(row["next_axes"]), shares=shares))
-    shown = [bounds_of(frontier.shown, bounds) for frontier in frontiers if len(frontier.shown)]
+            remarks.append(remark("try_next", axes=_next_words(row["next_axes"]), shares=shares))
+    shown = [
+        rows_of_bounds(frontier.shown, bounds) for frontier in frontiers if len(frontier.shown)
+    ]
     if shown:
         remarks.append(bounds_counted(pd.concat(shown)))
     return remarks
 
 
-def bounds_of(points: pd.DataFrame, bounds: pd.DataFrame) -> pd.DataFrame:
+def rows_of_bounds(points: pd.DataFrame, bounds: pd.DataFrame) -> pd.DataFrame:
     """Look up the rows of `bounds` of some points, in their order."""
     keys = map(point_key, rows_of(bounds[[*POINT]]))
     places = {key: place for place, key in enumerate(keys)}
@@ -134,19 +136,19 @@ def bound_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
         rows: of `dtsweep.analysis.bottleneck`, in the order of the table.
     """
     return {
-        "limited by": [bound or UNKNOWN for bound in rows["bound"]],
+        "limited by": [bound or _UNKNOWN for bound in rows["bound"]],
         "because": list(rows["bound_reason"]),
-        "try next (share of the step)": [next_words(axes) for axes in rows["next_axes"]],
+        "try next (share of the step)": [_next_words(axes) for axes in rows["next_axes"]],
     }
 
 
-def next_words(axes: Sequence[NextAxis]) -> str:
+def _next_words(axes: Sequence[NextAxis]) -> str:
     """Name axes with the share of the step that each attacks: the most that it can save.
 
     A share above the whole step is noise.
 
     >>> from dtsweep.analysis.next_axes import NextAxis
-    >>> next_words([NextAxis("precision", 0.5, ""), NextAxis("workers", 0.98, "")])
+    >>> _next_words([NextAxis("precision", 0.5, ""), NextAxis("workers", 0.98, "")])
     'precision 50 %, workers 98 %'
     """
     return ", ".join(f"{axis.axis} {min(1.0, axis.at_most_share) * 100:.0f} %" for axis in axes)
@@ -154,7 +156,7 @@ def next_words(axes: Sequence[NextAxis]) -> str:
 
 def bounds_counted(rows: pd.DataFrame) -> Remark:
     """Count points by their bound, the most frequent first."""
-    return remark("bounds", counts=counts_of(rows["bound"].map(lambda bound: bound or UNKNOWN)))
+    return remark("bounds", counts=counts_of(rows["bound"].map(lambda bound: bound or _UNKNOWN)))
 
 
 def bounds_json(rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -21,14 +21,14 @@ from dtsweep.sweep.values import python_value
 if TYPE_CHECKING:
     import pandas as pd
 
-PORT = 29500
+_PORT = 29500
 """Port at which the nodes meet: the usual one of `torchrun`."""
 
-WIDTH = 76
+_WIDTH = 76
 """Columns of a line of code: a terminal of 80 columns shows it with an indent of 4."""
 
 
-def settings_of(row: pd.Series[Any]) -> dict[str, Any]:
+def point_arguments(row: pd.Series[Any]) -> dict[str, Any]:
     """Give the arguments of `Point` that the row sets differently from the default, as JSON values.
 
     Args:
@@ -38,9 +38,9 @@ def settings_of(row: pd.Series[Any]) -> dict[str, Any]:
         Axes by name; and `environment` if the workers have variables that are not secret: those of
         `env.` axes and of the sweep's resources, which are stored in one column.
     """
-    settings = {name: python_value(row[name]) for name in AXES if is_known(row, name)}
+    settings = {name: python_value(row[name]) for name in AXES if _has_value(row, name)}
     settings = {name: value for name, value in settings.items() if value != DEFAULTS[name]}
-    if variables := variables_of(row, is_secret=False):
+    if variables := _variables_of(row, is_secret=False):
         settings["environment"] = variables
     return settings
 
@@ -60,23 +60,23 @@ def point_code(row: pd.Series[Any]) -> str:
     Point(workers=2, micro_batch=4)
     # of the workload Gpt
     """
-    arguments = [f"{name}={value!r}" for name, value in settings_of(row).items()]
+    arguments = [f"{name}={value!r}" for name, value in point_arguments(row).items()]
     code = f"Point({', '.join(arguments)})"
-    if len(code) > WIDTH:
+    if len(code) > _WIDTH:
         lines = "".join(f"    {argument},\n" for argument in arguments)
         code = f"Point(\n{lines})"
-    return "\n".join([code, *on_secrets(row), *on_workload(row)])
+    return "\n".join([code, *_on_secrets(row), *_on_workload(row)])
 
 
-def comment(text: str) -> str:
+def _comment(text: str) -> str:
     """Write a comment in as many lines as it takes; a word is never broken.
 
-    >>> comment("of the workload Gpt")
+    >>> _comment("of the workload Gpt")
     '# of the workload Gpt'
     """
     return textwrap.fill(
         text,
-        WIDTH,
+        _WIDTH,
         initial_indent="# ",
         subsequent_indent="# ",
         break_long_words=False,
@@ -84,14 +84,14 @@ def comment(text: str) -> str:
     )
 
 
-def on_workload(row: pd.Series[Any]) -> list[str]:
+def _on_workload(row: pd.Series[Any]) -> list[str]:
     """Comment on the workload with its fields as axes: "workload.layers=2"; empty if unknown."""
-    if not is_known(row, "workload"):
+    if not _has_value(row, "workload"):
         return []
     columns = setting_columns(row.to_frame().T)
-    names = [name for name in columns if name.startswith("workload_") and is_known(row, name)]
+    names = [name for name in columns if name.startswith("workload_") and _has_value(row, name)]
     fields = [f"{axis_name(name)}={python_value(row[name])!r}" for name in names]
-    return [comment(f"of the workload {', '.join([str(row['workload']), *fields])}")]
+    return [_comment(f"of the workload {', '.join([str(row['workload']), *fields])}")]
 
 
 def in_shell(value: str) -> str:
@@ -107,25 +107,25 @@ def in_shell(value: str) -> str:
     return f"$'{''.join(letters)}'"
 
 
-def on_secrets(row: pd.Series[Any]) -> list[str]:
+def _on_secrets(row: pd.Series[Any]) -> list[str]:
     """Comments on the secret variables, of which only a hash is stored."""
     why = "is secret and stored as a hash: set it yourself"
-    return [comment(f"variable {name} {why}") for name in variables_of(row, is_secret=True)]
+    return [_comment(f"variable {name} {why}") for name in _variables_of(row, is_secret=True)]
 
 
-def variables_of(row: pd.Series[Any], *, is_secret: bool) -> dict[str, str]:
+def _variables_of(row: pd.Series[Any], *, is_secret: bool) -> dict[str, str]:
     """Select the secret variables of the workers, or the others.
 
     Only a hash of a secret value is stored.
     """
-    if not is_known(row, "environment"):
+    if not _has_value(row, "environment"):
         return {}
     stored = hidden(json.loads(row["environment"]))
     secret = {name for name, value in stored.items() if HIDDEN.fullmatch(value)}
     return {name: value for name, value in stored.items() if (name in secret) == is_secret}
 
 
-def is_known(row: pd.Series[Any], name: str) -> bool:
+def _has_value(row: pd.Series[Any], name: str) -> bool:
     """True if a row has a column that is not null."""
     import pandas as pd
 
@@ -146,19 +146,19 @@ def shell_command(row: pd.Series[Any]) -> str | None:
     >>> print(shell_command(pd.Series(row)))
     torchrun --nproc-per-node 2 train.py --name 'a b'
     """
-    if not is_known(row, "command"):
+    if not _has_value(row, "command"):
         return None
     path, *arguments = json.loads(row["command"])
     words = [f"{name}={in_shell(value)}" for name, value in _variables(row).items()]
     words += ["torchrun", *_launch(row), *map(in_shell, [_from_here(path), *arguments])]
-    lines = [*_on_nodes(row), *on_secrets(row), " ".join(words)]
+    lines = [*_on_nodes(row), *_on_secrets(row), " ".join(words)]
     return "\n".join(lines)
 
 
 def _variables(row: pd.Series[Any]) -> dict[str, str]:
     """Variables of the point, and the threads of a worker: `torchrun` alone would take one."""
-    variables = variables_of(row, is_secret=False)
-    if is_known(row, "cpus_per_worker"):
+    variables = _variables_of(row, is_secret=False)
+    if _has_value(row, "cpus_per_worker"):
         variables = {"OMP_NUM_THREADS": f"{row['cpus_per_worker']:.0f}", **variables}
     return variables
 
@@ -173,12 +173,12 @@ def _launch(row: pd.Series[Any]) -> list[str]:
         here = str(workers // nodes)
     return [
         *("--nnodes", str(nodes), "--nproc-per-node", here, "--node-rank", "$NODE_RANK"),
-        *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"$HOST:{PORT}"),
+        *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"$HOST:{_PORT}"),
     ]
 
 
 def _nodes(row: pd.Series[Any]) -> int:
-    if not is_known(row, "hosts"):
+    if not _has_value(row, "hosts"):
         return 1
     return int(row["hosts"])
 
@@ -191,7 +191,7 @@ def _on_nodes(row: pd.Series[Any]) -> list[str]:
     text = f"on each of {nodes} nodes: NODE_RANK is its number from 0, HOST the address of node 0"
     if workers % nodes:
         text += f", WORKERS_HERE its share of {workers} workers"
-    return [comment(text)]
+    return [_comment(text)]
 
 
 def _from_here(path: str) -> str:

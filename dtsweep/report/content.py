@@ -87,7 +87,7 @@ class Scaling:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Worth:
+class _Worth:
     """From how many workers on one more doesn't pay."""
 
     worthwhile: pd.DataFrame
@@ -151,7 +151,7 @@ class Content:
 
     Kinds without a group of several sizes are left out.
     """
-    worth: Worth
+    worth: _Worth
     """From how many workers on one more doesn't pay, for the groups of `scaling`."""
     unsound: Sequence[Remark]
     """Points that are not recommended as sound, with the reason and the remedy.
@@ -346,7 +346,7 @@ def _scaling(study: Study, varying: Sequence[str]) -> list[Scaling]:
     ]
 
 
-def _worth(study: Study, scaling: Sequence[Scaling]) -> Worth:
+def _worth(study: Study, scaling: Sequence[Scaling]) -> _Worth:
     """Find for each group of scaling from where one more worker doesn't pay.
 
     Nothing is computed for more than `MOST_LADDERS` groups, so that a report takes seconds.
@@ -356,14 +356,16 @@ def _worth(study: Study, scaling: Sequence[Scaling]) -> Worth:
     groups = sum(part.rows["group"].nunique() for part in scaling if part.per == "worker")
     if groups > MOST_LADDERS:
         nothing = pd.DataFrame(columns=["group", "verdict", "pays_to", "reason"])
-        return Worth(worthwhile=nothing, usl=nothing, remarks=[remark("many_groups", count=groups)])
+        return _Worth(
+            worthwhile=nothing, usl=nothing, remarks=[remark("many_groups", count=groups)]
+        )
     pays = worthwhile(study)
     fits = usl(study)
-    return Worth(worthwhile=pays, usl=fits, remarks=scaling_remarks(pays, fits))
+    return _Worth(worthwhile=pays, usl=fits, remarks=scaling_remarks(pays, fits))
 
 
 def _without_workers(
-    bounds: pd.DataFrame, ladders: Sequence[Scaling], worth: Worth
+    bounds: pd.DataFrame, ladders: Sequence[Scaling], worth: _Worth
 ) -> pd.DataFrame:
     """Leave the advice to try more workers out, at points from where on one more doesn't pay."""
     import pandas as pd

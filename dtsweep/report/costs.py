@@ -65,7 +65,7 @@ def _priced_row(row: Mapping[Any, Any], prices: Prices) -> dict[str, Any]:
     return {**row, "usd_per_hour": per_hour, "cost_usd": cost}
 
 
-def costs_of(study: Study, *, store: Results, prices: Prices | None = None) -> Costs:
+def cost_section(study: Study, *, store: Results, prices: Prices | None = None) -> Costs:
     """Make the section of the runs' cost.
 
     Args:
@@ -98,7 +98,7 @@ def _total(costs: Sequence[float | None]) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CostSum:
+class _CostSum:
     """Attempts with their node-seconds and cost."""
 
     attempts: int
@@ -107,11 +107,11 @@ class CostSum:
     """None where the price of one is unknown."""
 
 
-def _sum_of_rows(rows: Sequence[Mapping[str, Any]]) -> CostSum:
+def _sum_of_rows(rows: Sequence[Mapping[str, Any]]) -> _CostSum:
     """Sum up the attempts whose nodes are known."""
     known = [row for row in rows if row["node_types"]]
     node_s = (held_s(row) * sum(read_types(row["node_types"]).values()) for row in known)
-    return CostSum(
+    return _CostSum(
         attempts=len(known), node_s=sum(node_s), usd=_total([row["cost_usd"] for row in known])
     )
 
@@ -120,10 +120,10 @@ def _sum_of_rows(rows: Sequence[Mapping[str, Any]]) -> CostSum:
 class Costs:
     """Section of a report: what runs have cost, and what was lost of it."""
 
-    rows: CostSum
+    rows: _CostSum
     """All attempts."""
 
-    lost: CostSum
+    lost: _CostSum
     """Attempts that ended without a result of their own."""
 
     total_usd: float | None

@@ -38,7 +38,7 @@ _MACHINE_COLUMNS = (
 )
 """Columns of trials in which two environments may differ."""
 
-UNLIKE = 1.5
+_UNLIKE = 1.5
 """Factor between imported rows of one point, above which they may be of several machines."""
 
 _DIFFERENCES = (0.02, 0.05, 0.10)
@@ -122,7 +122,7 @@ def _unlike_repeats(trials: pd.DataFrame, varying: Sequence[str]) -> list[Remark
     return [
         remark("unlike_repeats", point=trial_label(rows.iloc[0], varying), factor=factor)
         for rows, factor in zip(groups, factors, strict=True)
-        if factor > UNLIKE
+        if factor > _UNLIKE
     ]
 
 

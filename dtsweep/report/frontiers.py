@@ -29,13 +29,13 @@ from dtsweep.text import count_of, in_percent, percent
 if TYPE_CHECKING:
     import pandas as pd
 
-OWN_EXACT = (
+_OWN_EXACT = (
     "Exact here: all workers applied the same gradients. Their scale, such as a sum in place of "
     "the mean, is not checked."
 )
 """Meaning of exact updates of a training loop of the user."""
 
-INEXACT = "Updates that are not exact may need more samples to the same loss."
+_INEXACT = "Updates that are not exact may need more samples to the same loss."
 """Meaning of updates of the semantics `CHANGED`."""
 
 CHANGED = ("lossy", "stale", "local")
@@ -163,9 +163,9 @@ class Frontier:
         """Sentence on what its updates mean for training; empty where that is plain."""
         is_own = (self.points["sync"] == AS_WRITTEN) & (self.points["workers"] > 1)
         if self.semantics == "exact" and is_own.any():
-            return OWN_EXACT
+            return _OWN_EXACT
         if self.semantics in CHANGED and not plain_training_in(self.shown).all():
-            return INEXACT
+            return _INEXACT
         return ""
 
     @property

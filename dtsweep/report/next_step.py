@@ -10,12 +10,12 @@ from dtsweep.results.schema import IMPORTED
 from dtsweep.sweep.goal import GOALS, Goal, Question
 
 
-def goal_setting(goal: Goal) -> str:
+def _goal_setting(goal: Goal) -> str:
     """Write a goal as options of a command, or as a setting where it has no name.
 
-    >>> goal_setting(Goal(maximize="samples_per_s", where="workers <= 8"))
+    >>> _goal_setting(Goal(maximize="samples_per_s", where="workers <= 8"))
     "`--goal throughput --where 'workers <= 8'`"
-    >>> goal_setting(Goal(minimize="step_p99_s"))
+    >>> _goal_setting(Goal(minimize="step_p99_s"))
     "`Sweep(goal=Goal(minimize='step_p99_s'))`"
     """
     for name, named in GOALS.items():
@@ -49,7 +49,7 @@ def run_that_decides(
         launches: of a point, the most so far.
         more_launches: further ones that are needed, if that is known.
     """
-    setting = goal_setting(goal)
+    setting = _goal_setting(goal)
     if harness == IMPORTED:
         return "import a table with more rows of these points"
     if harness == "in_process":

@@ -18,7 +18,7 @@ from dtsweep.text import format_rate, half_of
 if TYPE_CHECKING:
     import pandas as pd
 
-COUNTED_BELOW = 10_000
+_COUNTED_BELOW = 10_000
 """Smaller sizes of models are given in full."""
 
 _ENDS = {
@@ -88,7 +88,7 @@ def _models(points: pd.DataFrame, *, compare_models: bool) -> list[Remark]:
 
 
 def _count(value: float) -> str:
-    if value < COUNTED_BELOW:
+    if value < _COUNTED_BELOW:
         return f"{value:,.0f}"
     return format_rate(value)
 

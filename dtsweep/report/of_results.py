@@ -9,7 +9,7 @@ from dtsweep.analysis.training_time import training_time
 from dtsweep.plan.prices import Prices
 from dtsweep.predict.importance import importance
 from dtsweep.report.content import Content, Section, content_of
-from dtsweep.report.costs import costs_of
+from dtsweep.report.costs import cost_section
 from dtsweep.report.sections import Importance, certificate_in
 from dtsweep.report.times import TrainingTimes
 from dtsweep.results.store import Results
@@ -41,7 +41,7 @@ def content_in(
 
     def sections(study: Study) -> list[Section]:
         parts: list[Section] = [
-            costs_of(study, store=store, prices=prices),
+            cost_section(study, store=store, prices=prices),
             Importance(importance(study)),
             certificate_in(store),
         ]

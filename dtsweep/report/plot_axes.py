@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LOGARITHMIC_FROM = 10.0
+_LOGARITHMIC_FROM = 10.0
 """Largest over smallest value beyond which an axis is logarithmic."""
 
 
@@ -51,7 +51,7 @@ def axis_for(
         return PlotAxis(
             low=0.0, high=high, is_logarithmic=False, ticks=_steps(0.0, high, most_ticks)
         )
-    if high / low > LOGARITHMIC_FROM:
+    if high / low > _LOGARITHMIC_FROM:
         beyond = (high / low) ** margin
         low, high = low / beyond, high * beyond
         return PlotAxis(

@@ -15,12 +15,12 @@ from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.report.alternatives import RATIOS, alternatives
 from dtsweep.report.answer import evidence, headline
-from dtsweep.report.code import point_code, settings_of, shell_command
+from dtsweep.report.code import point_arguments, point_code, shell_command
 from dtsweep.report.doubts import unsound_doubts
 from dtsweep.report.frontiers import CHANGED
 from dtsweep.report.labels import model_columns, product_parts, trial_label, varying_columns
 from dtsweep.report.records import records_of
-from dtsweep.report.remarks import Remark, remark, text_of
+from dtsweep.report.remarks import Remark, paragraph, remark
 from dtsweep.results.schema import IMPORTED
 from dtsweep.results.statuses import CANARY_DRIFT
 from dtsweep.sweep.modes import PERIODS, latency_column, period_of
@@ -57,8 +57,8 @@ def print_all(recommendations: Sequence[Recommendation], *, study: Study, consol
         say(console, doubt.text, style="yellow")
     for recommendation, name in zip(recommendations, names_of(recommendations), strict=True):
         first, *lines = in_words(recommendation, varying=varying, name=name)
-        say(console, text_of(first), style="bold")
-        say(console, "\n".join(map(text_of, [*lines, *_doubts(recommendation)])))
+        say(console, paragraph(first), style="bold")
+        say(console, "\n".join(map(paragraph, [*lines, *_doubts(recommendation)])))
         _print_code(recommendation.point, console=console)
 
 
@@ -194,7 +194,7 @@ def as_json(recommendation: Recommendation, remarks: Iterable[Remark]) -> dict[s
     return {
         "goal": goal,
         "point": records_of(recommendation.point.to_frame().T.infer_objects())[0],
-        "settings": settings_of(recommendation.point),
+        "settings": point_arguments(recommendation.point),
         "code": code,
         "answer": recommendation.answer,
         "is_decided": recommendation.is_decided,

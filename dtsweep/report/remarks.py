@@ -60,7 +60,7 @@ def remark(code: str, /, **numbers: Any) -> Remark:
     )
 
 
-def text_of(remarks: Iterable[Remark]) -> str:
+def paragraph(remarks: Iterable[Remark]) -> str:
     """Join the texts of remarks to one paragraph."""
     return " ".join(one.text for one in remarks)
 

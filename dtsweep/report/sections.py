@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-LEAST_SHOWN = 0.01
+_LEAST_SHOWN = 0.01
 """Share of the variance, below which a row is part of `all else`."""
 
 _SHARES_OF = (
@@ -53,23 +53,23 @@ class Importance:
 
 def _shares(group: pd.DataFrame) -> str:
     """Name axes and pairs with their shares, the largest first."""
-    is_shown = (group["share"] >= LEAST_SHOWN) & (group["kind"] != "rest")
+    is_shown = (group["share"] >= _LEAST_SHOWN) & (group["kind"] != "rest")
     shares = group[is_shown].set_index("axes")["share"]
     words = ", ".join(f"{axes} {in_percent(share)}" for axes, share in shares.items())
     rest = float(group.loc[~is_shown, "share"].sum())
-    if rest < LEAST_SHOWN / 2:
+    if rest < _LEAST_SHOWN / 2:
         return words
     return f"{words}; all else {in_percent(rest)}"
 
 
-def certificate_in(store: Results) -> SearchSection:
+def certificate_in(store: Results) -> _SearchSection:
     """Make the section of the last run's search: points that were not measured are in no row."""
     records = [run.record for run in store.run_records()]
-    return SearchSection(records[-1].certificate if records else None)
+    return _SearchSection(records[-1].certificate if records else None)
 
 
 @dataclass(frozen=True)
-class SearchSection:
+class _SearchSection:
     """Section of a report: the certificate of a search."""
 
     certificate: Certificate | None

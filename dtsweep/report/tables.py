@@ -44,7 +44,7 @@ _BATCH_HEADERS = {
 _OTHER_HEADERS = ("sync", "mark", "caution")
 """Headers that an argument of a user's loop must not take."""
 
-RECOMPUTED = 0.001
+_RECOMPUTED = 0.001
 """Least share of work that is computed again for a column of `hfu` next to `mfu`."""
 
 _SIZE_COLUMNS = {"worker": "workers", "node": "hosts"}
@@ -199,7 +199,7 @@ def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     if rows["mfu"].notna().any():
         columns["mfu\n%"] = [_format_percent(value) for value in rows["mfu"]]
     # Without recomputation they are the same.
-    if (rows["hfu"] > rows["mfu"] * (1 + RECOMPUTED)).any():
+    if (rows["hfu"] > rows["mfu"] * (1 + _RECOMPUTED)).any():
         columns["hfu\n%"] = [_format_percent(value) for value in rows["hfu"]]
     return columns
 

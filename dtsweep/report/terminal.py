@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from dtsweep.errors import SHOWN, one_line, shortened
-from dtsweep.report.advice import bounds_of
+from dtsweep.report.advice import rows_of_bounds
 from dtsweep.report.answer import goal_in_words
 from dtsweep.report.content import Content, Scaling
 from dtsweep.report.frontiers import Frontier
-from dtsweep.report.remarks import text_of
+from dtsweep.report.remarks import paragraph
 from dtsweep.report.scaling_words import WORTH_RULE
 from dtsweep.report.sketch import MARKERS, sketch
 from dtsweep.report.tables import (
@@ -76,7 +76,7 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
         say(console, "No trial ended ok, so there is no frontier.")
     if content.frontiers:
         if content.frontier_answer:
-            say(console, text_of(content.frontier_answer), style="bold green")
+            say(console, paragraph(content.frontier_answer), style="bold green")
         _print_advice(content, console=console, show_all=show_all)
     for doubt in (*content.unsound, *content.doubts):
         say(console, doubt.text, style="yellow")
@@ -112,7 +112,7 @@ def _print_what_decides(content: Content, *, console: Console) -> None:
 def _limit_in_short(content: Content) -> str:
     """State what limits the recommended point."""
     point = content.recommendations[0].point.to_frame().T
-    limits = limit_columns(bounds_of(point, content.bounds)).get("limited by, %", [""])
+    limits = limit_columns(rows_of_bounds(point, content.bounds)).get("limited by, %", [""])
     if not limits[0]:
         return content.limits[0].text
     return f"The recommended point is limited by {limits[0]} % of the step."
@@ -177,7 +177,7 @@ def _print_advice(content: Content, *, console: Console, show_all: bool) -> None
         print_table(recommendation_columns(recommendations, content.varying), console=console)
         return
     for paragraphs in content.advice:
-        first, *lines = map(text_of, paragraphs)
+        first, *lines = map(paragraph, paragraphs)
         say(console, first, style="bold green")
         if lines:
             say(console, " ".join(lines[:2]))
@@ -327,7 +327,7 @@ def _tables_of(
     if all(frontier.labels.nunique() == 1 for frontier in frontiers):
         keys = {}
     keys |= batch_columns(rows, varying=content.varying)
-    bounds = bounds_of(rows, content.bounds)
+    bounds = rows_of_bounds(rows, content.bounds)
     columns = measured_columns(rows, varying=content.varying) | objective_columns(
         rows, content.objectives
     )

@@ -28,21 +28,21 @@ from dtsweep.text import duration
 
 FOLDER = "lease"
 
-SUFFIX = ".json"
+_SUFFIX = ".json"
 
-BEAT_S = 20.0
+_BEAT_S = 20.0
 """Interval at which a live run writes its file again."""
 
-STALE_S = 100.0
+_STALE_S = 100.0
 """Age of a lease from which on its run counts as ended, if nothing else shows that it lives."""
 
-JOINED_S = 5.0
+_JOINED_S = 5.0
 """Time limit for a sign of life that is under way at the end of a run."""
 
 _HELD: set[str] = set()
 """Files of the leases that runs of this process hold."""
 
-TRIES = 10
+_TRIES = 10
 """Attempts at a lease where another run starts at the same moment."""
 
 
@@ -52,8 +52,8 @@ def leased(
     say: Callable[[str], None],
     *,
     run_id: str | None = None,
-    beat_s: float = BEAT_S,
-    stale_s: float = STALE_S,
+    beat_s: float = _BEAT_S,
+    stale_s: float = _STALE_S,
 ) -> Iterator[None]:
     """Hold the lease on a place while this context lasts.
 
@@ -79,7 +79,7 @@ def leased(
         yield
     finally:
         ended.set()
-        beating.join(JOINED_S)
+        beating.join(_JOINED_S)
         lease.give_back()
 
 
@@ -107,7 +107,7 @@ class LiveRun:
         )
 
 
-def holder(storage: Storage, *, stale_s: float = STALE_S) -> LiveRun | None:
+def holder(storage: Storage, *, stale_s: float = _STALE_S) -> LiveRun | None:
     """The run that holds the lease on a place; None without one. Writes nothing."""
     ages = storage.ages(FOLDER)
     for name, age_s in sorted(ages.items()):
@@ -143,8 +143,8 @@ class _Lease:
 
     def _take(self) -> None:
         other = None
-        for _ in range(TRIES):
-            self._name = f"{uuid.uuid4().hex}{SUFFIX}"
+        for _ in range(_TRIES):
+            self._name = f"{uuid.uuid4().hex}{_SUFFIX}"
             _HELD.add(self._name)
             self._write(is_holder=False)
             others = self._live_runs()
@@ -263,7 +263,7 @@ def _exists(pid: int) -> bool:
 
 def _owner(storage: Storage, name: str) -> dict[str, Any] | None:
     """Content of a lease; None if it is gone, under way or no lease."""
-    if not name.endswith(SUFFIX):
+    if not name.endswith(_SUFFIX):
         return None
     try:
         owner = json.loads(storage.read(FOLDER, name))

@@ -15,16 +15,16 @@ from dtsweep.results.parquet import FORMAT, REPLACES, arrow_table, named
 LARGE_BYTES = 64 << 20
 """A file of this size stays as it is; no merged one gets much larger."""
 
-SMALL_BYTES = 1 << 20
+_SMALL_BYTES = 1 << 20
 """Files below this size are always merged: rewriting them costs nothing."""
 
-FILES_AT_ONCE = 128
+_FILES_AT_ONCE = 128
 """Largest number of files to merge at once.
 
 An open file takes a multiple of its bytes, since names of columns take more than a row.
 """
 
-PIECE_BYTES = 64 << 20
+_PIECE_BYTES = 64 << 20
 """Size of the rows held in memory while files are merged, and of a row group.
 
 Both are bytes of Arrow tables.
@@ -53,13 +53,13 @@ def batches(sizes: Mapping[str, int]) -> list[list[str]]:
     candidates = sorted((size, name) for name, size in sizes.items() if size < LARGE_BYTES)
     total = chosen = 0
     for place, (size, _) in enumerate(candidates):
-        if size <= max(SMALL_BYTES, total):
+        if size <= max(_SMALL_BYTES, total):
             chosen = place + 1
         total += size
     groups: list[list[str]] = []
     in_batch = 0
     for size, name in candidates[:chosen]:
-        if not groups or in_batch + size > LARGE_BYTES or len(groups[-1]) == FILES_AT_ONCE:
+        if not groups or in_batch + size > LARGE_BYTES or len(groups[-1]) == _FILES_AT_ONCE:
             groups.append([])
             in_batch = 0
         groups[-1].append(name)
@@ -100,7 +100,7 @@ def _pieces(files: Iterable[Any], schema: Any) -> Iterator[Any]:
         total += waiting[-1].nbytes
         if total > MERGED_BYTES:
             raise pa.ArrowInvalid(f"the rows take more than {MERGED_BYTES} bytes")
-        if held > PIECE_BYTES:
+        if held > _PIECE_BYTES:
             yield pa.concat_tables(waiting).combine_chunks()
             waiting, held = [], 0
     if waiting:

@@ -21,7 +21,7 @@ _S3_OPTIONS = ("endpoint_override", "region", "scheme")
 S3_ATTEMPTS = 6
 """Of a request to S3, within some seconds."""
 
-GS_RETRIES_S = 10
+_GS_RETRIES_S = 10
 """Time in which a request to Google's store is tried again."""
 
 TOKEN_S = 240.0
@@ -70,7 +70,7 @@ def open_store(where: str) -> ObjectStore:
             return _s3(where, uri)
         case "gs" | "gcs":
             # Google's own limit is a quarter of an hour.
-            limit = f"retry_limit_seconds={GS_RETRIES_S}"
+            limit = f"retry_limit_seconds={_GS_RETRIES_S}"
             where = uri._replace(query=f"{uri.query}&{limit}".removeprefix("&")).geturl()
         case "abfs" | "abfss":
             return _azure(uri)

@@ -22,16 +22,16 @@ from dtsweep.results.store import Results
 from dtsweep.results.time_limit import call_within
 from dtsweep.text import count_of
 
-PATIENCE_S = 1.0
+_PATIENCE_S = 1.0
 """Time that a caller waits for its files to be stored, before they are kept locally."""
 
-SILENT_S = 5.0
+_SILENT_S = 5.0
 """Time after which a line says that the place does not answer."""
 
-AGAIN_S = (1.0, 2.0, 5.0, 10.0)
+_AGAIN_S = (1.0, 2.0, 5.0, 10.0)
 """Seconds between attempts to store the same files; the last one is repeated."""
 
-COMPACTED_S = 10.0
+_COMPACTED_S = 10.0
 """Time that a caller waits for many small files to be merged."""
 
 CLOSE_S = 60.0
@@ -123,13 +123,13 @@ class Outbox:
                 self._waiting.append(parcel)
                 self._changed.notify_all()
                 if not is_behind:
-                    self._changed.wait_for(lambda: self._is_over(parcel), PATIENCE_S)
+                    self._changed.wait_for(lambda: self._is_over(parcel), _PATIENCE_S)
             has_said = False
             while not self._is_over(parcel) and (problem := self._keep(parcel)) is not None:
                 if not has_said:
                     self._say(f"{self._results} does not answer, and {problem}: measuring waits")
                     has_said = True
-                self._changed.wait_for(lambda: self._is_over(parcel), PATIENCE_S)
+                self._changed.wait_for(lambda: self._is_over(parcel), _PATIENCE_S)
             if self._failure is not None:
                 raise self._after_failure(parcel) from self._failure
 
@@ -140,7 +140,7 @@ class Outbox:
         """
         if self._results.is_scattered and self.is_idle:
             with suppress(TimeoutError):  # it goes on
-                call_within(COMPACTED_S, self.compact)
+                call_within(_COMPACTED_S, self.compact)
 
     def compact(self) -> None:
         """Merge many small files into few; where that fails they stay as they are."""
@@ -267,11 +267,11 @@ class Outbox:
 
     def _store(self, parcel: _Parcel) -> StorageError | None:
         """Store a parcel, trying again as long as that may help; return what ends it."""
-        timer = threading.Timer(SILENT_S, self._say_silent)
+        timer = threading.Timer(_SILENT_S, self._say_silent)
         timer.daemon = True
         timer.start()
         try:
-            for pause_s in itertools.chain(AGAIN_S, itertools.repeat(AGAIN_S[-1])):
+            for pause_s in itertools.chain(_AGAIN_S, itertools.repeat(_AGAIN_S[-1])):
                 try:
                     self._results.write(parcel.files)
                 except StorageError as error:

@@ -14,7 +14,7 @@ from dtsweep.results.schema import TABLES
 from dtsweep.results.statuses import STATUSES
 from dtsweep.results.storage import StoredFile
 
-NO_TYPES: Mapping[str, type] = MappingProxyType({})
+_NO_TYPES: Mapping[str, type] = MappingProxyType({})
 
 
 def attempt_files(
@@ -22,7 +22,7 @@ def attempt_files(
     *,
     ranks: Sequence[Mapping[str, Any]] = (),
     steps: Mapping[str, Any] | None = None,
-    workload_types: Mapping[str, type] = NO_TYPES,
+    workload_types: Mapping[str, type] = _NO_TYPES,
 ) -> list[StoredFile]:
     """Pack one attempt; readers see it once all of its files are stored, in this order.
 
@@ -52,7 +52,7 @@ def attempt_files(
 
 
 def unmeasured_files(
-    trials: Sequence[Mapping[str, Any]], *, workload_types: Mapping[str, type] = NO_TYPES
+    trials: Sequence[Mapping[str, Any]], *, workload_types: Mapping[str, type] = _NO_TYPES
 ) -> list[StoredFile]:
     """Pack attempts that have only their rows of `trials` into one file.
 
@@ -70,7 +70,7 @@ def unmeasured_files(
 
 
 def as_read(
-    trials: Sequence[Mapping[str, Any]], *, workload_types: Mapping[str, type] = NO_TYPES
+    trials: Sequence[Mapping[str, Any]], *, workload_types: Mapping[str, type] = _NO_TYPES
 ) -> list[dict[str, Any]]:
     """Rows of `trials` as `Results.attempts` reads them: with all columns but `started_at`."""
     table = arrow_table("trials", columns_of(trials), workload_types=workload_types)

@@ -33,7 +33,7 @@ FORMAT: Mapping[str, Any] = MappingProxyType(
 )
 """Options with which all files are packed."""
 
-THREADS_FROM = 1 << 20
+_THREADS_FROM = 1 << 20
 """Bytes of a file from which on several threads unpack it.
 
 For a smaller file, threads cost more than they bring.
@@ -48,13 +48,13 @@ RATIO, SPARE_BYTES = 64, 64 << 20
 Texts that are in all rows pack well, but a row of trials or ranks takes some 500 bytes.
 """
 
-BATCH_ROWS = 8192
+_BATCH_ROWS = 8192
 """Rows that are unpacked at once, before their size is known."""
 
 STRING_BYTES, CONTAINER_VALUES = 16 << 20, 10_000
 """Length of a text, and of a list, in what a Parquet file says of itself."""
 
-SENTENCES = frozenset({"reason", "gradients_reason", "unchecked_reason"})
+_SENTENCES = frozenset({"reason", "gradients_reason", "unchecked_reason"})
 """Columns of texts that may have several lines, in addition to `LONG` and fields of workloads.
 
 In all other columns a newline could forge a line of a report; it is read as `\\n`.
@@ -163,7 +163,7 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
         CorruptPartError: It was changed, or is not of this table.
         StorageError: A newer dtsweep wrote it.
     """
-    file = opened(data, name=name, table=table)
+    file = _opened(data, name=name, table=table)
     with _refused():
         names = file.schema_arrow.names
         wanted = None
@@ -187,14 +187,14 @@ def checked(data: bytes, *, name: str, table: str) -> Any:
         CorruptPartError: It was changed, or is not of this table.
         StorageError: A newer dtsweep wrote it.
     """
-    file = opened(data, name=name, table=table)
+    file = _opened(data, name=name, table=table)
     with _refused():
         for batch in _batches(file, data, None):
             _check_rows(pa.Table.from_batches([batch]))
     return file
 
 
-def opened(data: bytes, *, name: str, table: str) -> Any:
+def _opened(data: bytes, *, name: str, table: str) -> Any:
     """Open a file of `table` whose bytes and columns are right; its rows are not unpacked.
 
     Raises:
@@ -220,7 +220,7 @@ def _refused() -> Iterator[None]:
         ) from error
 
 
-def parquet_file(data: bytes) -> Any:
+def _parquet_file(data: bytes) -> Any:
     """Open a Parquet file that may be damaged or foreign, with its checksums verified.
 
     Raises:
@@ -235,7 +235,7 @@ def parquet_file(data: bytes) -> Any:
 
 
 def _checked(data: bytes, name: str, table: str) -> Any:
-    file = parquet_file(data)
+    file = _parquet_file(data)
     schema = file.schema_arrow
     version = int((schema.metadata or {}).get(b"dtsweep.schema_version", b""))
     if version > SCHEMA_VERSION:
@@ -261,8 +261,8 @@ def _batches(file: Any, data: bytes, columns: Collection[str] | None) -> Iterato
     # Of whole groups: Arrow ends the process where the sizes of a column contradict its footer.
     groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
     size = sum(group.total_byte_size for group in groups)
-    has_threads = len(data) > THREADS_FROM
-    rows = file.iter_batches(BATCH_ROWS, columns=columns, use_threads=has_threads)
+    has_threads = len(data) > _THREADS_FROM
+    rows = file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=has_threads)
     unpacked = 0
     while size <= most and (batch := next(rows, None)) is not None:
         unpacked += batch.nbytes
@@ -295,7 +295,7 @@ def _is_json(column: str, text: str) -> bool:
 
 def _with_names_in_one_line(rows: Any, table: str) -> Any:
     for index, field in enumerate(rows.schema):
-        is_name = field.name not in SENTENCES | LONG and not _is_workload(field.name, table)
+        is_name = field.name not in _SENTENCES | LONG and not _is_workload(field.name, table)
         if is_name and (texts := _in_one_line(rows[field.name])) is not None:
             rows = rows.set_column(index, field, texts)
     return rows

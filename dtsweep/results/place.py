@@ -8,7 +8,7 @@ from pathlib import Path
 from dtsweep.errors import StorageError
 from dtsweep.results.storage import Storage, StoredFile
 
-FOLDER = "probe"
+_FOLDER = "probe"
 """Folder of the file that is written to try a place; no reader opens it."""
 
 
@@ -21,12 +21,12 @@ def try_place(where: str | Path) -> list[str]:
     name = f"{uuid.uuid4().hex}.parquet"
     try:
         storage = Storage(where)
-        storage.write(StoredFile(FOLDER, name, b"dtsweep doctor\n"))
+        storage.write(StoredFile(_FOLDER, name, b"dtsweep doctor\n"))
     except StorageError as error:
         return [f"results: {error}"]
     problems = []
     try:
-        if name not in storage.sizes(FOLDER):
+        if name not in storage.sizes(_FOLDER):
             problems.append(
                 f"results: what was written to {storage.shown} is not listed there; use another "
                 "place"
@@ -34,7 +34,7 @@ def try_place(where: str | Path) -> list[str]:
     except StorageError as error:
         problems.append(f"results: {error}")
     try:
-        storage.delete(FOLDER, name)
+        storage.delete(_FOLDER, name)
     except StorageError as error:
         problems.append(
             "results: written, but not deleted, so they stay in many small files; allow it: "

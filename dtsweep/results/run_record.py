@@ -140,11 +140,11 @@ def _check(name: str, value: Any, kind: Any) -> None:
         ValueError: it is one.
     """
     is_number = isinstance(value, int | float)
-    if not isinstance(value, kind) or (is_number and not abs(value) < MOST):
+    if not isinstance(value, kind) or (is_number and not abs(value) < _MOST):
         raise ValueError(f"not the record of a run: {name} is {quoted(value)}")
 
 
-MOST = 1e11
+_MOST = 1e11
 """Times in seconds, and all other numbers of a record, are smaller; dates end in the year 5138."""
 
 _NUMBER, _MAYBE_NUMBER, _MAYBE_TEXT = (int, float), (int, float, NoneType), (str, NoneType)

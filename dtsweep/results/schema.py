@@ -23,17 +23,17 @@ It rises with each release that adds columns, and no column is ever changed or r
 IMPORTED = "imported"
 """Harness of rows that were imported from a table."""
 
-BOOL = pa.bool_()
+_BOOL = pa.bool_()
 INT = pa.int64()
 FLOAT = pa.float64()
 TEXT = pa.string()
 TEXTS = pa.list_(TEXT)
-INTS = pa.list_(INT)
-TIME = pa.timestamp("us", tz="UTC")
+_INTS = pa.list_(INT)
+_TIME = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True)
-class Column:
+class _Column:
     """One stored column; null always means unknown or not measured."""
 
     name: str
@@ -45,33 +45,33 @@ class Column:
 
 
 _IDENTITY = (
-    Column("attempt_id", TEXT, "", "name of the attempt, the key of all three tables"),
-    Column(
+    _Column("attempt_id", TEXT, "", "name of the attempt, the key of all three tables"),
+    _Column(
         "trial_id", TEXT, "", "name of the trial: its point, workload, seed, repeat and `fresh`"
     ),
 )
 _PHASES = tuple((f"{phase}_s", meaning) for phase, meaning in PHASE_MEANINGS.items())
 
-_AXIS_TYPES: Mapping[type, Any] = {int: INT, float: FLOAT, str: TEXT, bool: BOOL}
+_AXIS_TYPES: Mapping[type, Any] = {int: INT, float: FLOAT, str: TEXT, bool: _BOOL}
 
 
-def _axis_columns() -> tuple[Column, ...]:
+def _axis_columns() -> tuple[_Column, ...]:
     """The axes of a point, as they are declared on its fields."""
     kinds = {
         name: (set(get_args(hint)) or {hint}) - {type(None)} for name, hint in FIELD_TYPES.items()
     }
     return tuple(
-        Column(name, _AXIS_TYPES[kinds[name].pop()], declared.unit, declared.meaning.rstrip("."))
+        _Column(name, _AXIS_TYPES[kinds[name].pop()], declared.unit, declared.meaning.rstrip("."))
         for name, declared in AXES.items()
     )
 
 
-def _interval(name: str, unit: str) -> tuple[Column, ...]:
+def _interval(name: str, unit: str) -> tuple[_Column, ...]:
     """Make the columns for the interval and the standard error of the column `name`."""
     return (
-        Column(f"{name}_low", FLOAT, unit, "lower end of its 95 % interval within this launch"),
-        Column(f"{name}_high", FLOAT, unit, "upper end of its 95 % interval within this launch"),
-        Column(
+        _Column(f"{name}_low", FLOAT, unit, "lower end of its 95 % interval within this launch"),
+        _Column(f"{name}_high", FLOAT, unit, "upper end of its 95 % interval within this launch"),
+        _Column(
             f"{name}_error",
             FLOAT,
             unit,
@@ -80,61 +80,61 @@ def _interval(name: str, unit: str) -> tuple[Column, ...]:
     )
 
 
-TRIALS: tuple[Column, ...] = (
+TRIALS: tuple[_Column, ...] = (
     *_IDENTITY,
-    Column("point_id", TEXT, "", "name of the point, the same for all its repeats"),
-    Column("repeat", INT, "", "which launch of the point, from 1"),
-    Column("attempt", INT, "", "which attempt at the trial, from 1"),
-    Column(
+    _Column("point_id", TEXT, "", "name of the point, the same for all its repeats"),
+    _Column("repeat", INT, "", "which launch of the point, from 1"),
+    _Column("attempt", INT, "", "which attempt at the trial, from 1"),
+    _Column(
         "role",
         TEXT,
         "",
         "`trial`, or `canary`: the fixed point that both ends of a session measure",
     ),
-    Column("status", TEXT, "", "how the attempt ended, one of the set below"),
-    Column("reason", TEXT, "", "why it did not end `ok`"),
-    Column(
+    _Column("status", TEXT, "", "how the attempt ended, one of the set below"),
+    _Column("reason", TEXT, "", "why it did not end `ok`"),
+    _Column(
         "stop_reason",
         TEXT,
         "",
         "why the window ended: `precise` too where a maximum ended it and the mean was known by "
         "then",
     ),
-    Column(
+    _Column(
         "gradients_agree",
-        BOOL,
+        _BOOL,
         "",
         "whether the workers' optimizers were seen to get the same gradients: false is "
         "`wrong_gradient`, null unknown",
     ),
-    Column(
+    _Column(
         "parameters_agree",
-        BOOL,
+        _BOOL,
         "",
         "whether the workers were seen to have the same parameters after an exchange: false is "
         "`wrong_parameters`, null unknown",
     ),
-    Column(
+    _Column(
         "gradients_reason",
         TEXT,
         "",
         "what differs between the workers, or why that is unknown; null where nothing was "
         "to compare",
     ),
-    Column(
+    _Column(
         "gradient_error",
         FLOAT,
         "",
         "with `Measure(check=True)`: how far the first step's gradient is from one worker's, as a "
         "share of its norm",
     ),
-    Column(
+    _Column(
         "unchecked_reason",
         TEXT,
         "",
         "why `Measure(check=True)` has no `gradient_error`; null where it has one",
     ),
-    Column(
+    _Column(
         "compression_error",
         FLOAT,
         "",
@@ -142,125 +142,125 @@ TRIALS: tuple[Column, ...] = (
         "themselves, as a share "
         "of that one's norm",
     ),
-    Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
-    Column(
+    _Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
+    _Column(
         "flags",
         TEXTS,
         "",
         "what a reader should know before trusting the numbers, of the set below",
     ),
-    Column(
+    _Column(
         "implausible",
         TEXT,
         "",
         "which of the numbers contradict each other or the device; null where none does",
     ),
-    Column(
+    _Column(
         "workload",
         TEXT,
         "",
         "class of the workload; its fields are columns `workload_<field>`, lists as JSON",
     ),
-    Column(
+    _Column(
         "workload_digest",
         TEXT,
         "",
         "digest of the workload's source and data, as `sources` has them",
     ),
-    Column(
+    _Column(
         "sources",
         TEXT,
         "",
         "JSON: digests of the workload's classes and modules and of files that its fields name, "
         "versions of packages",
     ),
-    Column(
+    _Column(
         "model_digest",
         TEXT,
         "",
         "digest of what is trained: shapes, types and `requires_grad` of its parameters, FLOPs and "
         "tokens of a sample",
     ),
-    Column("parameters", INT, "", "of the model, elements of all its parameters"),
-    Column(
+    _Column("parameters", INT, "", "of the model, elements of all its parameters"),
+    _Column(
         "optimizer_class",
         TEXT,
         "",
         "of the optimizer that ran; where it is the workload's own, `optimizer` is null",
     ),
-    Column(
+    _Column(
         "loop_learning_rate",
         FLOAT,
         "",
         "of a user's training loop: of its optimizer's first group, at the window's end",
     ),
-    Column(
+    _Column(
         "loop_precision",
         TEXT,
         "",
         "of a user's training loop: fp32, tf32, bf16 or fp16, in which most parameters are "
         "multiplied, by autocast, their wrapper or their own type",
     ),
-    Column(
+    _Column(
         "loop_wrapper",
         TEXT,
         "",
         "of a user's training loop: DistributedDataParallel (with its communication hook), "
         "fully_shard, FullyShardedDataParallel, or none",
     ),
-    Column("loop_reason", TEXT, "", "why loop_precision or loop_wrapper is null"),
-    Column(
+    _Column("loop_reason", TEXT, "", "why loop_precision or loop_wrapper is null"),
+    _Column(
         "is_weighted",
-        BOOL,
+        _BOOL,
         "",
         "whether the workload weighs its batches (`weight`)",
     ),
-    Column(
+    _Column(
         "blocks",
         TEXT,
         "",
         "what a mode in shards gathers in one go, or `checkpointing` computes again, as `4 Block`; "
         "null of the others",
     ),
-    Column("seed", INT, "", "seed of the sweep"),
-    Column(
+    _Column("seed", INT, "", "seed of the sweep"),
+    _Column(
         "semantics",
         TEXT,
         "",
         "what an update means: exact, lossy, stale, local, not_exchanged or unknown",
     ),
-    Column(
+    _Column(
         "data_parallel",
         INT,
         "",
         "groups of workers that each train on samples of their own; null for training loops of "
         "the user",
     ),
-    Column(
+    _Column(
         "model_parallel",
         INT,
         "workers",
         "that share a model: tensor or pipeline parallel. In training loops of the user those that "
         "load the same batches for parts of one model; null if unknown",
     ),
-    Column(
+    _Column(
         "agree",
         TEXT,
         "",
         "what workers with copies of a parameter agree on: gradients, parameters or nothing",
     ),
     *_axis_columns(),
-    Column(
+    _Column(
         "environment", TEXT, "", "JSON of the workers' variables by name; of secrets a short hash"
     ),
-    Column(
+    _Column(
         "global_batch",
         INT,
         "samples",
         "per step over all workers; null where steps are each worker's own",
     ),
-    Column("samples_per_update", INT, "samples", "behind one update of the parameters"),
-    Column(
+    _Column("samples_per_update", INT, "samples", "behind one update of the parameters"),
+    _Column(
         "samples_per_s",
         FLOAT,
         "samples/s",
@@ -268,8 +268,8 @@ TRIALS: tuple[Column, ...] = (
         "last",
     ),
     *_interval("samples_per_s", "samples/s"),
-    Column("tokens_per_s", FLOAT, "tokens/s", "samples_per_s times the tokens of a sample"),
-    Column(
+    _Column("tokens_per_s", FLOAT, "tokens/s", "samples_per_s times the tokens of a sample"),
+    _Column(
         "latency_s",
         FLOAT,
         "s",
@@ -277,45 +277,49 @@ TRIALS: tuple[Column, ...] = (
         "exchanges",
     ),
     *_interval("latency_s", "s"),
-    Column(
+    _Column(
         "step_mean_s",
         FLOAT,
         "s",
         "mean step time; workers that step together: from latest end to latest end",
     ),
     *_interval("step_mean_s", "s"),
-    Column(
+    _Column(
         "step_p50_s", FLOAT, "s", "median step time; with a sync period of the steps of all workers"
     ),
     *_interval("step_p50_s", "s"),
-    Column("step_p90_s", FLOAT, "s", "step time that 90 % of the steps stay below"),
-    Column("step_p95_s", FLOAT, "s", "step time that 95 % of the steps stay below"),
+    _Column("step_p90_s", FLOAT, "s", "step time that 90 % of the steps stay below"),
+    _Column("step_p95_s", FLOAT, "s", "step time that 95 % of the steps stay below"),
     *_interval("step_p95_s", "s"),
-    Column(
+    _Column(
         "step_p99_s", FLOAT, "s", "step time that 99 % of the steps stay below; from 100 steps on"
     ),
     *_interval("step_p99_s", "s"),
-    Column("step_max_s", FLOAT, "s", "longest step"),
-    Column("insufficient", TEXTS, "", "percentiles for whose interval the steps are too few"),
-    Column(
+    _Column("step_max_s", FLOAT, "s", "longest step"),
+    _Column("insufficient", TEXTS, "", "percentiles for whose interval the steps are too few"),
+    _Column(
         "half_width", FLOAT, "", "half of the 95 % interval of the mean step time, as a share of it"
     ),
-    Column("effective_steps", FLOAT, "steps", "independent ones that the window's steps are worth"),
-    Column("step_cv", FLOAT, "", "standard deviation of the step times over their mean"),
-    Column(
+    _Column(
+        "effective_steps", FLOAT, "steps", "independent ones that the window's steps are worth"
+    ),
+    _Column("step_cv", FLOAT, "", "standard deviation of the step times over their mean"),
+    _Column(
         "drift", FLOAT, "", "what the step time rises by over the window, as a share of its median"
     ),
-    Column("spike_share", FLOAT, "", "share of the steps that stand out from their neighbours"),
-    Column("warmup_steps", INT, "steps", "before the measured ones: the skipped and the found"),
-    Column("measured_steps", INT, "steps", "after the warm-up, per worker"),
-    Column(
+    _Column("spike_share", FLOAT, "", "share of the steps that stand out from their neighbours"),
+    _Column("warmup_steps", INT, "steps", "before the measured ones: the skipped and the found"),
+    _Column("measured_steps", INT, "steps", "after the warm-up, per worker"),
+    _Column(
         "window_s", FLOAT, "s", "from the first measured step until the last worker's work is done"
     ),
     *(
-        Column(name, FLOAT, "s", f"mean per step and worker; the phases add up to the step: {what}")
+        _Column(
+            name, FLOAT, "s", f"mean per step and worker; the phases add up to the step: {what}"
+        )
         for name, what in _PHASES
     ),
-    Column(
+    _Column(
         "comm_share",
         FLOAT,
         "",
@@ -325,172 +329,176 @@ TRIALS: tuple[Column, ...] = (
         "parameter server",
     ),
     *_interval("comm_share", ""),
-    Column(
+    _Column(
         "comm_method",
         TEXT,
         "",
         "`difference` to steps without the exchange, or `wait`: what steps spend on it",
     ),
-    Column(
+    _Column(
         "comm_reason",
         TEXT,
         "",
         "why comm_share of a trial is null although there are several workers",
     ),
-    Column(
+    _Column(
         "exchange_share",
         FLOAT,
         "",
         "of a step: longer than its longest own work of a worker; null where stale",
     ),
     *_interval("exchange_share", ""),
-    Column(
+    _Column(
         "wait_share",
         FLOAT,
         "",
         "of a step: that longest own work less the mean of the workers; null where stale",
     ),
     *_interval("wait_share", ""),
-    Column(
+    _Column(
         "data_share",
         FLOAT,
         "",
         "of a step: loading batches, mean of the workers without a straggler",
     ),
     *_interval("data_share", ""),
-    Column("pass_s", FLOAT, "s", "a forward/backward pass without exchange, slowest worker"),
-    Column(
+    _Column("pass_s", FLOAT, "s", "a forward/backward pass without exchange, slowest worker"),
+    _Column(
         "exchange_isolated_s",
         FLOAT,
         "s",
         "a step's exchange alone, nothing to hide behind; timed once per world for points that "
         "share it",
     ),
-    Column(
+    _Column(
         "overlap_share",
         FLOAT,
         "",
         "share of exchange_isolated_s that hides behind other work; not kept in 0 to 1",
     ),
     *_interval("overlap_share", ""),
-    Column(
+    _Column(
         "nccl_s",
         FLOAT,
         "s",
         "NCCL's collectives per step, mean of the workers; with env.TORCH_NCCL_ENABLE_TIMING=1",
     ),
-    Column("memory_peak_bytes", INT, "bytes", "largest peak of a worker"),
-    Column(
+    _Column("memory_peak_bytes", INT, "bytes", "largest peak of a worker"),
+    _Column(
         "device_free_bytes",
         INT,
         "bytes",
         "of a worker's GPU, not taken by any process before the trial; the least, null on a CPU",
     ),
-    Column("rank_skew", FLOAT, "", "slowest worker's own work per step over the fastest's, less 1"),
-    Column("rank_skew_low", FLOAT, "", "lower 95 % bound of it; 0 where the workers may be equal"),
-    Column(
+    _Column(
+        "rank_skew", FLOAT, "", "slowest worker's own work per step over the fastest's, less 1"
+    ),
+    _Column("rank_skew_low", FLOAT, "", "lower 95 % bound of it; 0 where the workers may be equal"),
+    _Column(
         "straggler",
         TEXT,
         "",
         "slowest worker by its own work, as `rank R on NODE`; null where none stands out",
     ),
-    Column("flops_per_sample", FLOAT, "FLOP", "of the model, without recomputation"),
-    Column("flops_per_s_per_worker", FLOAT, "FLOP/s", "model FLOPs that a worker does"),
-    Column("peak_flops_per_s", FLOAT, "FLOP/s", "of one worker's device at this precision"),
-    Column(
+    _Column("flops_per_sample", FLOAT, "FLOP", "of the model, without recomputation"),
+    _Column("flops_per_s_per_worker", FLOAT, "FLOP/s", "model FLOPs that a worker does"),
+    _Column("peak_flops_per_s", FLOAT, "FLOP/s", "of one worker's device at this precision"),
+    _Column(
         "peak_source",
         TEXT,
         "",
         "where that is from: `table`, `given`, or `measured` by a matrix product",
     ),
-    Column("mfu", FLOAT, "", "model FLOPs over what the device could do"),
-    Column("hfu", FLOAT, "", "the same with recomputation"),
-    Column(
+    _Column("mfu", FLOAT, "", "model FLOPs over what the device could do"),
+    _Column("hfu", FLOAT, "", "the same with recomputation"),
+    _Column(
         "operations_per_step",
         INT,
         "operations",
         "of a worker's passes and update that move numbers",
     ),
-    Column(
+    _Column(
         "moved_bytes_per_step",
         FLOAT,
         "bytes",
         "that they read and write, each by itself: an upper bound, what a compiler fuses moves "
         "less",
     ),
-    Column(
+    _Column(
         "peak_bytes_per_s",
         FLOAT,
         "bytes/s",
         "of one worker's memory, by a large operation into new memory; the least",
     ),
-    Column(
+    _Column(
         "compute_share",
         FLOAT,
         "",
         "of a step: arithmetic, at the peak, of operations for which it takes at least half as "
         "long as moving bytes",
     ),
-    Column(
+    _Column(
         "memory_share",
         FLOAT,
         "",
         "of a step: moving bytes, of operations for which it takes at least half as long as "
         "arithmetic",
     ),
-    Column("launch_share", FLOAT, "", "of a step: launching its operations, one after the other"),
-    Column(
+    _Column("launch_share", FLOAT, "", "of a step: launching its operations, one after the other"),
+    _Column(
         "device_idle_low",
         FLOAT,
         "",
         "share of a step in which a GPU had no work in forward, backward and optimizer, mean of "
         "workers: lower end of its 95 % interval; null on a CPU",
     ),
-    Column("device_idle_high", FLOAT, "", "upper end of that interval"),
-    Column(
+    _Column("device_idle_high", FLOAT, "", "upper end of that interval"),
+    _Column(
         "samples_reason",
         TEXT,
         "",
         "why the samples of a user's training loop could not be counted",
     ),
-    Column(
+    _Column(
         "device_idle_reason",
         TEXT,
         "",
         "why an end of that interval is no closer: phases that can't be queued ahead, a lowered "
         "clock, or no queued steps",
     ),
-    Column(
+    _Column(
         "device_utilization",
         FLOAT,
         "",
         "share of time in which a device ran a kernel, mean of workers",
     ),
-    Column("power_w", FLOAT, "W", "drawn by all devices together"),
-    Column(
+    _Column("power_w", FLOAT, "W", "drawn by all devices together"),
+    _Column(
         "energy_j",
         FLOAT,
         "J",
         "used by all devices in the whole window, with the steps that window_s leaves out",
     ),
-    Column("energy_j_per_sample", FLOAT, "J/sample", "energy_j by the samples of the whole window"),
-    Column(
+    _Column(
+        "energy_j_per_sample", FLOAT, "J/sample", "energy_j by the samples of the whole window"
+    ),
+    _Column(
         "cpu_energy_j",
         FLOAT,
         "J",
         "used by the CPUs of all hosts in the whole window, where RAPL can be read",
     ),
-    Column(
+    _Column(
         "cpu_energy_j_per_sample",
         FLOAT,
         "J/sample",
         "cpu_energy_j by the samples of the whole window",
     ),
-    Column(
+    _Column(
         "host_cpu_share", FLOAT, "", "share of the hosts' CPU time that was in use, largest host"
     ),
-    Column("network_bytes_per_s", FLOAT, "bytes/s", "sent by all hosts through their interfaces"),
-    Column(
+    _Column("network_bytes_per_s", FLOAT, "bytes/s", "sent by all hosts through their interfaces"),
+    _Column(
         "bytes_sent_per_step",
         FLOAT,
         "bytes",
@@ -498,26 +506,26 @@ TRIALS: tuple[Column, ...] = (
         "exchanges; of the parameter "
         "server the push, not the pull",
     ),
-    Column(
+    _Column(
         "messages_per_step",
         FLOAT,
         "messages",
         "of one worker per step, mean: calls that send, a collective is one",
     ),
-    Column(
+    _Column(
         "staleness_mean", FLOAT, "updates", "by others between a worker's pull and its push, mean"
     ),
-    Column(
+    _Column(
         "staleness_max", INT, "updates", "by others between a worker's pull and its push, largest"
     ),
-    Column(
+    _Column(
         "dropped_share",
         FLOAT,
         "",
         "share of all workers' steps whose gradients were dropped (`drop_slowest`), in the time "
         "that counts in `samples_per_s`",
     ),
-    Column(
+    _Column(
         "dead_replicas",
         TEXTS,
         "",
@@ -525,116 +533,116 @@ TRIALS: tuple[Column, ...] = (
         "beginning, both from 0, as `shard 1, replica 0` for the head of the second shard's; null "
         "where all lived",
     ),
-    Column("loss_first", FLOAT, "", "loss of the first measured step"),
-    Column("loss_last", FLOAT, "", "loss of the last measured step"),
-    Column(
+    _Column("loss_first", FLOAT, "", "loss of the first measured step"),
+    _Column("loss_last", FLOAT, "", "loss of the last measured step"),
+    _Column(
         "startup_s",
         FLOAT,
         "s",
         "start of the session and of its parameter servers, where this trial waited for them",
     ),
-    Column(
+    _Column(
         "trial_s",
         FLOAT,
         "s",
         "from handing out the trial to its last worker's answer: build, window and all else; of a "
         "trial that the end of the run has cut, until then",
     ),
-    Column(
+    _Column(
         "overhead_s", FLOAT, "s", "the harness's own time for this trial, in addition to trial_s"
     ),
-    Column("nodes_wait_s", FLOAT, "s", "of startup_s, the wait for an autoscaler's nodes"),
-    Column(
+    _Column("nodes_wait_s", FLOAT, "s", "of startup_s, the wait for an autoscaler's nodes"),
+    _Column(
         "node_types",
         TEXT,
         "",
         "node types of its workers' nodes with their numbers, as `a:1+b:2`; `@spot` marks spot "
         "nodes, and a slot's part of a shared node is a fraction",
     ),
-    Column(
+    _Column(
         "usd_per_hour",
         FLOAT,
         "USD/h",
         "price of these nodes, whole ones, of shared ones the part; null if one has no price",
     ),
-    Column(
+    _Column(
         "cost_usd",
         FLOAT,
         "USD",
         "usd_per_hour / 3600 x (startup_s - nodes_wait_s + trial_s), null times counting as 0; "
         "idle nodes, as in overhead_s, are in the record of the run",
     ),
-    Column("started_at", TIME, "UTC", "when the attempt began"),
-    Column(
+    _Column("started_at", _TIME, "UTC", "when the attempt began"),
+    _Column(
         "row_number",
         INT,
         "",
         "of the row in its results: a later row has a larger one, whatever clocks say",
     ),
-    Column("hosts", INT, "machines", "that the workers ran on"),
-    Column("devices", TEXT, "", "device models of the workers"),
-    Column("env_id", TEXT, "", "digest of hardware and software that the numbers hold for"),
-    Column(
+    _Column("hosts", INT, "machines", "that the workers ran on"),
+    _Column("devices", TEXT, "", "device models of the workers"),
+    _Column("env_id", TEXT, "", "digest of hardware and software that the numbers hold for"),
+    _Column(
         "git_commit",
         TEXT,
         "",
         "of the sweep file's folder, with `+changes` where files differ from it",
     ),
-    Column(
+    _Column(
         "cpus_per_worker",
         FLOAT,
         "CPUs",
         "of a worker, also its threads, unless the workload sets others",
     ),
-    Column("gpus_per_worker", FLOAT, "GPUs", "asked for per worker"),
-    Column("fresh", BOOL, "", "whether the trial had a session of its own"),
-    Column(
+    _Column("gpus_per_worker", FLOAT, "GPUs", "asked for per worker"),
+    _Column("fresh", _BOOL, "", "whether the trial had a session of its own"),
+    _Column(
         "harness",
         TEXT,
         "",
         "what started the workers: ray, torchrun or in_process; imported: the row is of a table",
     ),
-    Column(
+    _Column(
         "imported_from", TEXT, "", "of an imported row: its table's file, and the line or row in it"
     ),
-    Column("backend", TEXT, "", "of the collectives: nccl or gloo"),
-    Column("session", TEXT, "", "name of the live worker group that measured it"),
-    Column(
+    _Column("backend", TEXT, "", "of the collectives: nccl or gloo"),
+    _Column("session", TEXT, "", "name of the live worker group that measured it"),
+    _Column(
         "session_workers",
         INT,
         "workers",
         "how many that group has; a smaller world is made of some of them",
     ),
-    Column(
+    _Column(
         "concurrent_trials",
         INT,
         "trials",
         "most others of the run that ran at the same time; 0 is alone, null unknown",
     ),
-    Column(
+    _Column(
         "interference",
         FLOAT,
         "",
         "step time of its world's canary next to other trials over that alone, less 1; null where "
         "a trial ran alone, or the canary was not measured both ways before",
     ),
-    Column("interference_low", FLOAT, "", "lower end of its 95 % interval"),
-    Column("interference_high", FLOAT, "", "upper end of its 95 % interval"),
-    Column("log", TEXT, "", "path of the log of the worker that failed, else of rank 0"),
-    Column("dtsweep_version", TEXT, "", "version of dtsweep"),
-    Column("torch_version", TEXT, "", "version of PyTorch"),
-    Column("ray_version", TEXT, "", "version of Ray; null without Ray"),
-    Column("python_version", TEXT, "", "version of Python"),
-    Column("numpy_version", TEXT, "", "version of NumPy"),
-    Column("measure", TEXT, "", "JSON of the settings of `Measure`"),
-    Column(
+    _Column("interference_low", FLOAT, "", "lower end of its 95 % interval"),
+    _Column("interference_high", FLOAT, "", "upper end of its 95 % interval"),
+    _Column("log", TEXT, "", "path of the log of the worker that failed, else of rank 0"),
+    _Column("dtsweep_version", TEXT, "", "version of dtsweep"),
+    _Column("torch_version", TEXT, "", "version of PyTorch"),
+    _Column("ray_version", TEXT, "", "version of Ray; null without Ray"),
+    _Column("python_version", TEXT, "", "version of Python"),
+    _Column("numpy_version", TEXT, "", "version of NumPy"),
+    _Column("measure", TEXT, "", "JSON of the settings of `Measure`"),
+    _Column(
         "question",
         TEXT,
         "",
         "JSON of the question that the run was to decide: goal (null: the frontier), indifference, "
         "confidence, max_launches; null of a plain grid",
     ),
-    Column(
+    _Column(
         "command",
         TEXT,
         "",
@@ -642,215 +650,219 @@ TRIALS: tuple[Column, ...] = (
     ),
 )
 
-RANKS: tuple[Column, ...] = (
+RANKS: tuple[_Column, ...] = (
     *_IDENTITY,
-    Column("rank", INT, "", "index of the worker"),
-    Column("node", TEXT, "", "host name of its machine"),
-    Column("node_id", TEXT, "", "Ray's name of its machine"),
-    Column("pid", INT, "", "its process on that machine"),
-    Column("device", TEXT, "", "model of its device"),
-    Column("device_uuid", TEXT, "", "the very device"),
-    Column("pci_bus_id", TEXT, "", "of its GPU, or of the GPU that it has a slice of"),
-    Column(
+    _Column("rank", INT, "", "index of the worker"),
+    _Column("node", TEXT, "", "host name of its machine"),
+    _Column("node_id", TEXT, "", "Ray's name of its machine"),
+    _Column("pid", INT, "", "its process on that machine"),
+    _Column("device", TEXT, "", "model of its device"),
+    _Column("device_uuid", TEXT, "", "the very device"),
+    _Column("pci_bus_id", TEXT, "", "of its GPU, or of the GPU that it has a slice of"),
+    _Column(
         "threads",
         INT,
         "threads",
         "that PyTorch used for one operation in the window; else those of its process",
     ),
-    Column("niceness", INT, "", "scheduling priority of the process, 0 is normal"),
-    Column(
+    _Column("niceness", INT, "", "scheduling priority of the process, 0 is normal"),
+    _Column(
         "memory_peak_bytes",
         INT,
         "bytes",
         "peak in the trial: device memory; on a CPU resident, not shared",
     ),
-    Column(
+    _Column(
         "memory_reserved_peak_bytes",
         INT,
         "bytes",
         "peak in the trial of what torch's allocator took from the GPU, in use or kept for later",
     ),
-    Column(
+    _Column(
         "device_free_bytes",
         INT,
         "bytes",
         "of the GPU's memory, not taken by any process before the trial",
     ),
-    Column(
+    _Column(
         "build_s",
         FLOAT,
         "s",
         "from taking the task to the warm-up: model, first batches, rates of the device",
     ),
-    Column(
+    _Column(
         "warmup_s", FLOAT, "s", "from then to the window, with windows that were measured again"
     ),
-    Column("window_s", FLOAT, "s", "from the common start until this worker's work is done"),
-    Column(
+    _Column("window_s", FLOAT, "s", "from the common start until this worker's work is done"),
+    _Column(
         "trained_steps",
         INT,
         "steps",
         "of the window in which this worker trained; null where all train in each step",
     ),
-    Column(
+    _Column(
         "after_window_s",
         FLOAT,
         "s",
         "from then until all is measured: checks, counts, steps without the exchange",
     ),
-    Column("cleanup_s", FLOAT, "s", "to release what the trial held"),
-    Column(
+    _Column("cleanup_s", FLOAT, "s", "to release what the trial held"),
+    _Column(
         "left_state",
         TEXT,
         "",
         "state of its process that the workload had changed; null if there is no such state",
     ),
-    Column("steps", INT, "steps", "of this worker that were measured, after its warm-up"),
-    Column("step_mean_s", FLOAT, "s", "mean step time of this worker"),
-    *(Column(name, FLOAT, "s", f"mean per step: {what}") for name, what in _PHASES),
-    Column(
+    _Column("steps", INT, "steps", "of this worker that were measured, after its warm-up"),
+    _Column("step_mean_s", FLOAT, "s", "mean step time of this worker"),
+    *(_Column(name, FLOAT, "s", f"mean per step: {what}") for name, what in _PHASES),
+    _Column(
         "work_s", FLOAT, "s", "a step without the exchange, where ranks don't wait for each other"
     ),
-    Column("device_utilization", FLOAT, "", "share of the window in which the device ran a kernel"),
-    Column(
+    _Column(
+        "device_utilization", FLOAT, "", "share of the window in which the device ran a kernel"
+    ),
+    _Column(
         "device_memory_used_bytes",
         INT,
         "bytes",
         "most that was in use on the device, of all processes",
     ),
-    Column("sm_clock_hz", FLOAT, "Hz", "mean clock of the device's multiprocessors"),
-    Column("temperature_celsius", FLOAT, "°C", "highest of the device"),
-    Column("throttle_reasons", TEXTS, "", "why the device lowered its clock, as NVML names it"),
-    Column("device_errors", TEXTS, "", "ECC errors and Xid that the driver reported in the window"),
-    Column("power_w", FLOAT, "W", "mean power of the device"),
-    Column(
+    _Column("sm_clock_hz", FLOAT, "Hz", "mean clock of the device's multiprocessors"),
+    _Column("temperature_celsius", FLOAT, "°C", "highest of the device"),
+    _Column("throttle_reasons", TEXTS, "", "why the device lowered its clock, as NVML names it"),
+    _Column(
+        "device_errors", TEXTS, "", "ECC errors and Xid that the driver reported in the window"
+    ),
+    _Column("power_w", FLOAT, "W", "mean power of the device"),
+    _Column(
         "power_limit_w",
         FLOAT,
         "W",
         "that was in force on the device at the window's end",
     ),
-    Column("energy_j", FLOAT, "J", "used by the device in the window"),
-    Column("other_processes", INT, "processes", "of others on the device"),
-    Column("process_cpus", FLOAT, "CPUs", "that this worker's process kept busy"),
-    Column("host_cpu_share", FLOAT, "", "share of its host's CPU time that was in use"),
-    Column("host_memory_used_bytes", INT, "bytes", "most that was in use on its host"),
-    Column(
+    _Column("energy_j", FLOAT, "J", "used by the device in the window"),
+    _Column("other_processes", INT, "processes", "of others on the device"),
+    _Column("process_cpus", FLOAT, "CPUs", "that this worker's process kept busy"),
+    _Column("host_cpu_share", FLOAT, "", "share of its host's CPU time that was in use"),
+    _Column("host_memory_used_bytes", INT, "bytes", "most that was in use on its host"),
+    _Column(
         "network_sent_bytes", INT, "bytes", "sent by its host in the window, without the loopback"
     ),
-    Column(
+    _Column(
         "network_received_bytes",
         INT,
         "bytes",
         "received by its host in the window, without the loopback",
     ),
-    Column("cpu_energy_j", FLOAT, "J", "used by its host's CPUs in the window"),
-    Column(
+    _Column("cpu_energy_j", FLOAT, "J", "used by its host's CPUs in the window"),
+    _Column(
         "matmul_flops_per_s",
         FLOAT,
         "FLOP/s",
         "of a large matrix product at this precision, all workers at once",
     ),
-    Column(
+    _Column(
         "moved_bytes_per_s",
         FLOAT,
         "bytes/s",
         "of a large element-wise operation, all workers at once",
     ),
-    Column("launch_s", FLOAT, "s", "to launch an operation, mean of forward and backward"),
-    Column(
+    _Column("launch_s", FLOAT, "s", "to launch an operation, mean of forward and backward"),
+    _Column(
         "device_idle_low",
         FLOAT,
         "",
         "share of a step in which its GPU had no work: lower end of the 95 % interval",
     ),
-    Column("device_idle_high", FLOAT, "", "upper end of that interval"),
-    Column("machine", TEXT, "", "JSON of the hardware and software that `env_id` stands for"),
-    Column(
+    _Column("device_idle_high", FLOAT, "", "upper end of that interval"),
+    _Column("machine", TEXT, "", "JSON of the hardware and software that `env_id` stands for"),
+    _Column(
         "samples_per_pass",
         INT,
         "samples",
         "of its data-parallel group in a pass of the window; with `balance` as they were dealt",
     ),
-    Column(
+    _Column(
         "bytes_sent",
         INT,
         "bytes",
         "that it sent in the whole window, with warm-up found in it; of the parameter server the "
         "push, not the pull",
     ),
-    Column(
+    _Column(
         "messages_sent",
         INT,
         "messages",
         "calls that sent them: each collective is one, each send another",
     ),
-    Column(
+    _Column(
         "nccl_s",
         FLOAT,
         "s",
         "NCCL's collectives per step, waiting included; with env.TORCH_NCCL_ENABLE_TIMING=1",
     ),
-    Column("nccl_steps", INT, "steps", "last steps of the window of which nccl_s is the mean"),
-    Column("staleness_mean", FLOAT, "updates", "by others between its pull and its push, mean"),
-    Column("staleness_max", INT, "updates", "by others between its pull and its push, largest"),
-    Column(
+    _Column("nccl_steps", INT, "steps", "last steps of the window of which nccl_s is the mean"),
+    _Column("staleness_mean", FLOAT, "updates", "by others between its pull and its push, mean"),
+    _Column("staleness_max", INT, "updates", "by others between its pull and its push, largest"),
+    _Column(
         "staleness_counts",
-        INTS,
+        _INTS,
         "pushes",
         "histogram of the staleness: pushes with 0 such updates, with 1, with 2, …",
     ),
-    Column(
+    _Column(
         "dropped_steps",
         INT,
         "steps",
         "of the whole window whose gradients were dropped (`drop_slowest`); null without",
     ),
-    Column(
+    _Column(
         "shards_hosted",
         INT,
         "servers",
         "shards of the parameters on its node that are counted to it",
     ),
-    Column("log", TEXT, "", "path of its log"),
+    _Column("log", TEXT, "", "path of its log"),
 )
 
-STEPS: tuple[Column, ...] = (
+STEPS: tuple[_Column, ...] = (
     *_IDENTITY,
-    Column("rank", INT, "", "index of the worker"),
-    Column(
+    _Column("rank", INT, "", "index of the worker"),
+    _Column(
         "step",
         INT,
         "",
         "index of the step, counted through all parts; untimed steps before a turn have none",
     ),
-    Column(
+    _Column(
         "warmup",
-        BOOL,
+        _BOOL,
         "",
         "whether the step lies before the measured ones, which are the others with part window",
     ),
-    Column("part", TEXT, "", "warmup, window; after it, in turns, exchange and no_exchange"),
-    Column(
+    _Column("part", TEXT, "", "warmup, window; after it, in turns, exchange and no_exchange"),
+    _Column(
         "block",
         INT,
         "",
         "after the window: number of the step's block; of rounds 2i and 2i+1 are a pair",
     ),
-    Column(
+    _Column(
         "start_s", FLOAT, "s", "start of the step on this worker's clock, from the common start"
     ),
-    Column("step_s", FLOAT, "s", "its length"),
-    *(Column(name, FLOAT, "s", what) for name, what in _PHASES),
-    Column("loss", FLOAT, "", "mean over the worker's samples of the step"),
+    _Column("step_s", FLOAT, "s", "its length"),
+    *(_Column(name, FLOAT, "s", what) for name, what in _PHASES),
+    _Column("loss", FLOAT, "", "mean over the worker's samples of the step"),
 )
 
-TABLES: Mapping[str, tuple[Column, ...]] = MappingProxyType(
+TABLES: Mapping[str, tuple[_Column, ...]] = MappingProxyType(
     {"trials": TRIALS, "ranks": RANKS, "steps": STEPS}
 )
 """The three data sets of a results folder."""
 
 WORKLOAD_TYPES: Mapping[type, Any] = MappingProxyType(
-    {bool: BOOL, int: INT, float: FLOAT, str: TEXT, dict: TEXT}
+    {bool: _BOOL, int: INT, float: FLOAT, str: TEXT, dict: TEXT}
 )
 """Python type of a workload field -> type of its column; `dict` is whatever is stored as JSON."""
 
@@ -879,7 +891,7 @@ def _schema_of(table: str, workload_types: tuple[tuple[str, type], ...]) -> Any:
                 "rename it"
             )
         meaning = f"field {field} of the workload" + (", as JSON" if kind is dict else "")
-        columns.append(Column(f"workload_{field}", WORKLOAD_TYPES[kind], "", meaning))
+        columns.append(_Column(f"workload_{field}", WORKLOAD_TYPES[kind], "", meaning))
     fields = [
         pa.field(
             column.name, column.type, metadata={"unit": column.unit, "meaning": column.meaning}

@@ -1,6 +1,6 @@
 """Local spool of files that could not be stored yet: on disk, in order, sent by a later run.
 
-A folder per place of results, below the first of `spool_roots` that can be written to. Each entry
+A folder per place of results, below the first of `_spool_roots` that can be written to. Each entry
 is one tar archive, whole or absent, which holds the files of an attempt.
 """
 
@@ -22,16 +22,16 @@ from dtsweep.errors import StorageError, SweepError
 from dtsweep.results.private import make_private
 from dtsweep.results.storage import StoredFile, write_local
 
-LOCK = "lock"
+_LOCK = "lock"
 
-EXTRA = "-extra"
+_EXTRA = "-extra"
 """Ending of the names of entries without rows."""
 
-MOST_BYTES = 256 * 2**20
+_MOST_BYTES = 256 * 2**20
 """Size of all entries together; then measuring waits."""
 
 
-def spool_roots() -> list[Path]:
+def _spool_roots() -> list[Path]:
     """Folders in which a spool may lie, the preferred one first."""
     user = f"dtsweep-spool-{os.getuid()}"
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -53,7 +53,7 @@ class Spool:
             roots: folders in which it may lie, the preferred one first.
         """
         self._place = place
-        self._roots = list(roots or spool_roots())
+        self._roots = list(roots or _spool_roots())
         self._folder: Path | None = None
         self._locks: list[IO[bytes]] = []
         self._sizes: dict[Path, int] = {}
@@ -70,7 +70,7 @@ class Spool:
     def has_room(self, files: Sequence[StoredFile]) -> bool:
         """True if these files fit next to the entries that are there."""
         size = sum(len(file.data) for file in files)
-        return not self._sizes or sum(self._sizes.values()) + size <= MOST_BYTES
+        return not self._sizes or sum(self._sizes.values()) + size <= _MOST_BYTES
 
     def add(self, files: Sequence[StoredFile], *, is_extra: bool = False) -> Path:
         """Keep files until `remove`; return their entry.
@@ -83,7 +83,7 @@ class Spool:
             StorageError: no folder can be written to; it names all of them.
         """
         archive = _packed(files)
-        kind = EXTRA if is_extra else ""
+        kind = _EXTRA if is_extra else ""
         name = f"{len(self._locks)}-{time.monotonic_ns():020d}{kind}.tar"
         errors = []
         while self._roots:
@@ -119,7 +119,7 @@ class Spool:
         make_private(root)
         make_private(root / self._place)
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=root / self._place))
-        lock = (folder / LOCK).open("wb")
+        lock = (folder / _LOCK).open("wb")
         fcntl.flock(lock, fcntl.LOCK_EX)
         self._locks.append(lock)
         return folder
@@ -128,20 +128,20 @@ class Spool:
 def left_entries(place: str, *, roots: Sequence[Path] | None = None) -> list[Path]:
     """Entries that runs which have ended left for a place, the oldest first."""
     entries: list[Path] = []
-    for root in roots or spool_roots():
+    for root in roots or _spool_roots():
         # A folder of another user could lead to files that are none of ours.
         if not _is_own_folder(root) or not _is_own_folder(root / place):
             continue
         runs = [run for run in (root / place).glob("run-*") if _is_own_folder(run)]
         for run in sorted(runs, key=_changed_at):
-            if not _is_held(run / LOCK):
+            if not _is_held(run / _LOCK):
                 entries += sorted(entry for entry in run.glob("*.tar") if _is_own_file(entry))
     return entries
 
 
 def is_extra(entry: Path) -> bool:
     """True if an entry has no rows."""
-    return entry.stem.endswith(EXTRA)
+    return entry.stem.endswith(_EXTRA)
 
 
 def _is_own_folder(path: Path) -> bool:
@@ -174,13 +174,13 @@ def remove_entry(entry: Path) -> None:
     with suppress(OSError):
         entry.unlink()
     folder = entry.parent
-    if not any(folder.glob("*.tar")) and not _is_held(folder / LOCK):
+    if not any(folder.glob("*.tar")) and not _is_held(folder / _LOCK):
         _remove_run(folder)
 
 
 def _remove_run(folder: Path) -> None:
     with suppress(OSError):
-        (folder / LOCK).unlink(missing_ok=True)
+        (folder / _LOCK).unlink(missing_ok=True)
         folder.rmdir()
         folder.parent.rmdir()
 

@@ -37,37 +37,37 @@ from dtsweep.secret import without_credentials
 
 T = TypeVar("T")
 
-PROBE_BYTES = 2**20
+_PROBE_BYTES = 2**20
 """Of the file that shows whether results can be written."""
 
-REACHED_S = 15.0
+_REACHED_S = 15.0
 """Time limit for a place to answer for the first time."""
 
 CALL_S = 30.0
 """Time limit for a call of an object store, next to the time that its bytes take."""
 
-SLOWEST_BYTES_PER_S = 64 * 2**10
+_SLOWEST_BYTES_PER_S = 64 * 2**10
 """Of a network that still works."""
 
-AGAIN_FOR_S = 8.0
+_AGAIN_FOR_S = 8.0
 """Time in which a failed call is repeated; a library that tried for longer has done so itself."""
 
-AGAIN_PAUSE_S = 0.2
+_AGAIN_PAUSE_S = 0.2
 
-UNFINISHED = "_unfinished"
+_UNFINISHED = "_unfinished"
 """Folder of files that are being written, in stores that show a file before it is whole."""
 
 
-PAGE = 1000
+_PAGE = 1000
 """Files in a page of a listing, or a multiple of it."""
 
-FILE_BYTES = 1 << 30
+_FILE_BYTES = 1 << 30
 """Of a file; a larger one is not read. Steps of a thousand ranks for hours are smaller."""
 
 RECORD_BYTES = 16 << 20
 """Likewise of a file that is JSON: the record of a run, or a lease."""
 
-READS = 5
+_READS = 5
 """Attempts to read a file that another process writes meanwhile."""
 
 
@@ -107,7 +107,7 @@ class Storage:
         """A name of this place, the same in every process."""
 
     def reach(self) -> None:
-        """Wait until the place answers, at most `REACHED_S`.
+        """Wait until the place answers, at most `_REACHED_S`.
 
         Raises:
             StorageError: it did not in this time, or refused.
@@ -115,7 +115,7 @@ class Storage:
         if self.is_local:
             return
         try:
-            call_within(REACHED_S, lambda: self.sizes("trials"))
+            call_within(_REACHED_S, lambda: self.sizes("trials"))
         except TimeoutError as error:
             raise StorageError(
                 f"results in {self.shown} can't be reached: {error}; check "
@@ -198,7 +198,7 @@ class Storage:
         # Readers of Parquet folders leave out what begins with an underscore.
         name = f"_probe-{uuid.uuid4().hex}"
         # As large as the rows of a trial are: a disk that is nearly full has room for a few bytes.
-        self.write(StoredFile(table, name, os.urandom(PROBE_BYTES)))
+        self.write(StoredFile(table, name, os.urandom(_PROBE_BYTES)))
         with suppress(StorageError):
             self.delete(table, name)
 
@@ -240,7 +240,7 @@ class Storage:
     def _infos(self, folder: str) -> list[Any]:
         selector = pafs.FileSelector(self._path(folder), allow_not_found=True)
         infos: list[Any] = self._call(lambda: self._files.get_file_info(selector))
-        if len(infos) % PAGE == 0:
+        if len(infos) % _PAGE == 0:
             # An answer that is cut before its length passes for an empty page.
             again: list[Any] = self._call(lambda: self._files.get_file_info(selector))
             infos = max(infos, again, key=len)
@@ -251,18 +251,18 @@ class Storage:
 
         Arrow asks for the size and then for so many bytes, which may be those of another file.
         """
-        most_bytes = FILE_BYTES if path.endswith(".parquet") else RECORD_BYTES
+        most_bytes = _FILE_BYTES if path.endswith(".parquet") else RECORD_BYTES
         if self.is_local:
             return read_file(path, most_bytes=most_bytes)
         # Those are written once, under the name of their digest.
         is_fixed = path.endswith(".parquet")
-        for attempt in range(READS):
+        for attempt in range(_READS):
             try:
                 data = self._bytes_of(path, most_bytes)
             except _ChangedError:
                 continue
             except FileNotFoundError:
-                if is_fixed or attempt == READS - 1:
+                if is_fixed or attempt == _READS - 1:
                     raise
                 continue
             if is_fixed or len(data) == self._call(partial(self._files.get_file_info, path)).size:
@@ -296,7 +296,7 @@ class Storage:
 
         An attempt that took too long may still go on, and empty the file that it writes.
         """
-        path = self._path(UNFINISHED, uuid.uuid4().hex)
+        path = self._path(_UNFINISHED, uuid.uuid4().hex)
         self._stream(path, data)
         return path
 
@@ -311,8 +311,8 @@ class Storage:
         """
         if self.is_local:
             return call()
-        limit_s = CALL_S + size / SLOWEST_BYTES_PER_S
-        again_until = time.monotonic() + AGAIN_FOR_S
+        limit_s = CALL_S + size / _SLOWEST_BYTES_PER_S
+        again_until = time.monotonic() + _AGAIN_FOR_S
         while True:
             try:
                 return call_within(limit_s, partial(self._with_token, call))
@@ -321,7 +321,7 @@ class Storage:
             except (OSError, pa.ArrowException) as error:
                 if refuses(error) or time.monotonic() > again_until:
                     raise
-            time.sleep(AGAIN_PAUSE_S)
+            time.sleep(_AGAIN_PAUSE_S)
 
     def _with_token(self, call: Callable[[], T]) -> T:
         """Call the file system, with a new token if one is due."""

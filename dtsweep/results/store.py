@@ -31,7 +31,7 @@ SCATTERED_FROM = 64
 ORDER = ["row_number", "started_at"]
 """Columns by which rows are ordered from the oldest: clocks of machines differ, numbers don't."""
 
-MOST_NAMED = 10
+_MOST_NAMED = 10
 """Files left out that are named; further ones are counted."""
 
 
@@ -123,10 +123,10 @@ class Results:
         """
         files = [file for file in self.quarantined if file not in known]
         lines = [
-            f"{self}/{one_line(name)} is left out: {reason}" for name, reason in files[:MOST_NAMED]
+            f"{self}/{one_line(name)} is left out: {reason}" for name, reason in files[:_MOST_NAMED]
         ]
-        if len(files) > MOST_NAMED:
-            lines.append(f"{len(files) - MOST_NAMED:,} more files of {self} are left out")
+        if len(files) > _MOST_NAMED:
+            lines.append(f"{len(files) - _MOST_NAMED:,} more files of {self} are left out")
         return lines
 
     def commit(

@@ -38,7 +38,7 @@ from dtsweep.text import listed
 from dtsweep.worker.mode_trial import measure_in_mode
 from dtsweep.worker.rank import RankContext
 
-LOST_PEER = (
+_LOST_PEER = (
     "Connection closed by peer",
     "Connection reset by peer",
     "Broken pipe",
@@ -52,7 +52,7 @@ LOST_PEER = (
 """Messages of gloo and NCCL when a peer has ended or stalls."""
 
 
-UNKNOWN_CAPABILITY = (99, 0)
+_UNKNOWN_CAPABILITY = (99, 0)
 """Compute capability that no precision is beyond, for a GPU that does not tell its own."""
 
 
@@ -190,7 +190,7 @@ def _impossible_here(context: RankContext, point: Point) -> str | None:
     """
     if not PRECISIONS[point.precision].needs_gpu:
         return None
-    major, minor = context.facts.compute_capability or UNKNOWN_CAPABILITY
+    major, minor = context.facts.compute_capability or _UNKNOWN_CAPABILITY
     (negative,) = max_over_ranks(context.device, -(100 * major + minor))
     lowest = divmod(round(-negative), 100)
     return impossible(point, Harness(compute_capability=lowest))
@@ -280,10 +280,10 @@ def _tells_of_a_lost_peer(error: BaseException) -> bool:
     # Whatever gloo's connections say: but for what it checks itself, such as tensors of other
     # sizes.
     is_gloo = "gloo/transport/" in text and "enforce fail" not in text
-    return is_gloo or any(words in text for words in LOST_PEER)
+    return is_gloo or any(words in text for words in _LOST_PEER)
 
 
-OTHER_GRADIENT = (
+_OTHER_GRADIENT = (
     "gradient_error {error:.2g} is above {most:g}: the exchanged gradient is not one worker's with "
     "the same samples; does loss depend on the rank or on numbers that nobody seeds, or do hooks "
     "exchange or scale gradients?"
@@ -291,7 +291,7 @@ OTHER_GRADIENT = (
 """Reason where `Measure(check=True)` found another gradient."""
 
 
-OWN_EXCHANGES_NOTHING = (
+_OWN_EXCHANGES_NOTHING = (
     " (with sync=own dtsweep exchanges nothing: do prepare and train_step exchange all gradients?)"
 )
 """Added to a reason for other training where the workload makes its model parallel by itself."""
@@ -335,7 +335,7 @@ def _on_losses(steps: Steps) -> tuple[str, str | None]:
 def _other_training(measured: Measured, point: Point) -> tuple[str, str | None] | None:
     """Status and reason of a trial that trained something else than its mode says."""
     error = measured.gradient_error
-    hint = OWN_EXCHANGES_NOTHING if point.sync == OWN and point.workers > 1 else ""
+    hint = _OWN_EXCHANGES_NOTHING if point.sync == OWN and point.workers > 1 else ""
     if measured.gradients_agree is False:
         detail = ""
         if error is not None:
@@ -343,7 +343,7 @@ def _other_training(measured: Measured, point: Point) -> tuple[str, str | None] 
         return "wrong_gradient", f"{measured.gradients_reason}{detail}{hint}"
     most = _tolerance_of(point)
     if error is not None and error > most and point.semantics == "exact":
-        return "wrong_gradient", f"{OTHER_GRADIENT.format(error=error, most=most)}{hint}"
+        return "wrong_gradient", f"{_OTHER_GRADIENT.format(error=error, most=most)}{hint}"
     if measured.parameters_agree is False:
         return "wrong_parameters", f"{measured.gradients_reason}{hint}"
     if measured.traffic_reason is not None:

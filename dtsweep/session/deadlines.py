@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from dtsweep.measure.stopping import AFTER, WINDOWS
 from dtsweep.sweep.task import Task
 
-OTHERS_REPORT_S = 2.0
+_OTHERS_REPORT_S = 2.0
 """Once a rank has failed, the others have this long to say how they fare."""
 
-DEATH_SHOWS_S = 15.0
+_DEATH_SHOWS_S = 15.0
 """A rank that lost its peer waits this long for Ray to say which process is gone."""
 
-LEAST_SLACK_S = 60.0
+_LEAST_SLACK_S = 60.0
 """Least time limit of ranks, in addition to the window and the work after it."""
 
 CLOSE_S = 30.0
@@ -27,7 +27,7 @@ CLOSE_S = 30.0
 IMPORT_S = 600.0
 """Processes that run, of ranks and of shards, have this long for their imports."""
 
-ASKED_NODES_S = 120.0
+_ASKED_NODES_S = 120.0
 """Time limit for questions to nodes after a failure: live nodes, stacks, logs, each 30 s."""
 
 STOP_S = 10.0
@@ -93,7 +93,7 @@ def hang_at(task: Task, progress: AttemptProgress) -> float:
     periods_s = (2 + task.is_profiled) * task.point.period * progress.slowest_step_s
     window_s = (1 + AFTER) * task.measure.max_seconds
     return (
-        progress.warm_at + window_s + max(LEAST_SLACK_S, 10 * progress.slowest_step_s) + periods_s
+        progress.warm_at + window_s + max(_LEAST_SLACK_S, 10 * progress.slowest_step_s) + periods_s
     )
 
 
@@ -104,7 +104,7 @@ def collective_timeout_s(task: Task) -> float:
     """
     longest = task.measure.max_warmup_seconds
     last = AttemptProgress(began=0.0, warm_at=longest, slowest_step_s=longest)
-    return hang_at(task, last) + LEAST_SLACK_S
+    return hang_at(task, last) + _LEAST_SLACK_S
 
 
 def attempt_bound_s(task: Task, *, node_timeout_s: float) -> float:
@@ -123,7 +123,7 @@ def attempt_bound_s(task: Task, *, node_timeout_s: float) -> float:
         shards_s = IMPORT_S
     longest = task.measure.max_warmup_seconds
     window_s = hang_at(task, AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=longest))
-    after_s = DEATH_SHOWS_S + ASKED_NODES_S + CLOSE_S
+    after_s = _DEATH_SHOWS_S + _ASKED_NODES_S + CLOSE_S
     return starts_s + shards_s + longest + WINDOWS * window_s + after_s
 
 
@@ -131,5 +131,5 @@ def grace_s(failures: Collection[str]) -> float:
     """Time for the other ranks to answer after the first failures, in seconds."""
     # Losing a peer is no fault of a rank's: Ray will say in a moment who died.
     if set(failures) == {"collateral"}:
-        return DEATH_SHOWS_S
-    return OTHERS_REPORT_S
+        return _DEATH_SHOWS_S
+    return _OTHERS_REPORT_S

@@ -25,10 +25,10 @@ UNBROKEN = ("ok", "nan", *WRONG, "timeout")
 """Statuses of a rank that has run its steps to the end."""
 
 
-ENDED = ("", "Z")
+_ENDED = ("", "Z")
 """States of a process that has ended: it is gone, or nobody has asked how it ended."""
 
-NAMED = 4
+_NAMED = 4
 """Ranks that a reason names at most."""
 
 
@@ -49,7 +49,7 @@ class Diagnosis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankNode:
+class _RankNode:
     """Node of a rank."""
 
     node_id: str | None
@@ -58,7 +58,7 @@ class RankNode:
     name: str
 
 
-UNKNOWN = RankNode(node_id=None, name="an unknown node")
+_UNKNOWN = _RankNode(node_id=None, name="an unknown node")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
     """
     causes = causes_of(error)
     rank = min(causes, default=None)
-    node = UNKNOWN
+    node = _UNKNOWN
     where = "a process of the session"
     if rank is not None:
         node = await _node_of(rank, causes[rank], ranks.facts)
@@ -102,7 +102,7 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
         reason = f"{where} was killed: its node was low on memory"
         return Diagnosis(status="oom_host", reason=reason, rank=rank, died_on=node.node_id)
     nodes = {_its_node(facts) for facts in ranks.facts.values()}
-    if lost := await _lost_nodes({*nodes, node} - {UNKNOWN}):
+    if lost := await _lost_nodes({*nodes, node} - {_UNKNOWN}):
         return Diagnosis(status="node_lost", reason=f"node {', '.join(lost)} is gone", rank=rank)
     if causes:
         return await _first_of(causes, ranks)
@@ -185,36 +185,36 @@ def _ended(
 
 def _named(ranks: Ranks, numbers: Sequence[int]) -> str:
     """Ranks of the session by their ranks in the world of the trial, with their nodes."""
-    return listed([ranks.named(rank, ranks.facts[rank].node) for rank in numbers], most=NAMED)
+    return listed([ranks.named(rank, ranks.facts[rank].node) for rank in numbers], most=_NAMED)
 
 
-def _its_node(facts: RankFacts) -> RankNode:
-    return RankNode(node_id=str(facts.node_id), name=facts.node)
+def _its_node(facts: RankFacts) -> _RankNode:
+    return _RankNode(node_id=str(facts.node_id), name=facts.node)
 
 
-async def _node_of(rank: int, cause: BaseException, facts: Mapping[int, RankFacts]) -> RankNode:
+async def _node_of(rank: int, cause: BaseException, facts: Mapping[int, RankFacts]) -> _RankNode:
     """Node of a rank that has ended, started or not."""
     if rank in facts:
         return _its_node(facts[rank])
     if not isinstance(cause, RayActorError) or cause.actor_id is None:
-        return UNKNOWN
+        return _UNKNOWN
     try:
         return await asyncio.wait_for(
-            asyncio.to_thread(node_of_actor, cause.actor_id), NODE_ANSWERS_S
+            asyncio.to_thread(_node_of_actor, cause.actor_id), NODE_ANSWERS_S
         )
     except (RayError, TimeoutError):
-        return UNKNOWN
+        return _UNKNOWN
 
 
-def node_of_actor(actor_id: str) -> RankNode:
+def _node_of_actor(actor_id: str) -> _RankNode:
     """The node of an actor, living or dead, as Ray's head knows it."""
     from ray._private.state import state
 
     node_id = state.actor_table(actor_id).get("Address", {}).get("NodeID")
     names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
     if node_id not in names:
-        return UNKNOWN
-    return RankNode(node_id=node_id, name=names[node_id])
+        return _UNKNOWN
+    return _RankNode(node_id=node_id, name=names[node_id])
 
 
 async def _was_killed_for_memory(ranks: Ranks, rank: int) -> bool:
@@ -226,7 +226,7 @@ async def _was_killed_for_memory(ranks: Ranks, rank: int) -> bool:
     return isinstance(now, int) and now > before.count
 
 
-async def _lost_nodes(nodes: Collection[RankNode]) -> list[str]:
+async def _lost_nodes(nodes: Collection[_RankNode]) -> list[str]:
     """Names of lost nodes; Ray reports them seconds after the end of their processes."""
     if not nodes:
         return []
@@ -258,7 +258,7 @@ async def why_silent(
     calls = (on_node(str(facts.node_id), write_stacks, facts.pid) for facts in ranks.facts.values())
     states = dict(zip(ranks.facts, await asyncio.gather(*calls), strict=True))
     phase = phase_of(task, is_warm=is_warm)
-    dead = [rank for rank in ranks.members if states[rank] in ENDED]
+    dead = [rank for rank in ranks.members if states[rank] in _ENDED]
     if dead:
         logs = await _logs_of(dead, ranks)
         first = first_to_end(logs)
@@ -279,7 +279,7 @@ async def why_silent(
     waited_for = behind(begun, stacks) or silent
     nodes = [ranks.facts[ranks.members[rank]].node for rank in waited_for]
     names = listed(
-        [f"{rank} on {node}" for rank, node in zip(waited_for, nodes, strict=True)], most=NAMED
+        [f"{rank} on {node}" for rank, node in zip(waited_for, nodes, strict=True)], most=_NAMED
     )
     progress = _progress_of(waited_for, silent, collectives)
     where = "all stacks and last exchanges are in the logs"

@@ -14,13 +14,13 @@ from dtsweep.results.statuses import ATTEMPTS
 STOPPED = {"T": "stopped by a signal (SIGSTOP)", "t": "stopped by a debugger"}
 """States of a process, as in proc(5), in which it does nothing until it is continued."""
 
-OTHER_INTERFACE = (
+_OTHER_INTERFACE = (
     "Resources(environment={'GLOO_SOCKET_IFNAME': …}), on GPUs NCCL_SOCKET_IFNAME, names the "
     "interface that joins them"
 )
 
 
-PASSING = (
+_PASSING = (
     "by peer",
     "Broken pipe",
     "EADDRINUSE",
@@ -30,17 +30,17 @@ PASSING = (
 """Messages of a failed group whose rank had just ended or whose port was taken meanwhile."""
 
 
-NO_USABLE_GPU = ("doesn't have NCCL built in", "no GPUs found")
+_NO_USABLE_GPU = ("doesn't have NCCL built in", "no GPUs found")
 """Messages of torch where it is built without CUDA, and where it sees no GPU."""
 
-OTHER_TORCH = (
+_OTHER_TORCH = (
     "install a torch for a CUDA version that the nodes' driver supports (dtsweep doctor shows "
     "torch's version, nvidia-smi the driver's), or set Resources(gpus_per_worker=0)"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotUp:
+class _NotUp:
     """Reason why ranks did not start."""
 
     status: str
@@ -87,7 +87,9 @@ def _notice(error: BaseException | None) -> Any:
     return getattr(error, "preemption_info", None)
 
 
-def why_not_up(error: BaseException | None, *, workers: int, node_timeout_s: float) -> NotUp | None:
+def why_not_up(
+    error: BaseException | None, *, workers: int, node_timeout_s: float
+) -> _NotUp | None:
     """Reason why ranks did not start; None if another launch may succeed.
 
     Args:
@@ -101,10 +103,10 @@ def why_not_up(error: BaseException | None, *, workers: int, node_timeout_s: flo
         reason = (
             f"nodes for {workers} workers did not come in {node_timeout_s:g} s; see --node-timeout"
         )
-        return NotUp(status="no_nodes", reason=reason, hopeless_for="world")
+        return _NotUp(status="no_nodes", reason=reason, hopeless_for="world")
     if kind == "InsufficientClusterResourcesError":
         lines = str(cause).splitlines()
-        return NotUp(
+        return _NotUp(
             status="infeasible", reason=" ".join(lines[1:2] or lines), hopeless_for="world"
         )
     if has_lost_process(error):
@@ -115,15 +117,15 @@ def why_not_up(error: BaseException | None, *, workers: int, node_timeout_s: flo
     return _no_group(cause)
 
 
-def _no_group(cause: BaseException | None) -> NotUp | None:
+def _no_group(cause: BaseException | None) -> _NotUp | None:
     """Reason why the process group of the ranks was not made; None if it was, or may be."""
     last_line = next(reversed(str(cause).strip().splitlines()), "")
-    if any(words in last_line for words in NO_USABLE_GPU):
-        reason = f"Ray gives each worker a GPU that torch can't use: {last_line}; {OTHER_TORCH}"
-        return NotUp(status="launch_failed", reason=reason, hopeless_for="world")
-    if "init_process_group" in str(cause) and not any(words in last_line for words in PASSING):
-        reason = f"the workers can't reach each other: {last_line}; {OTHER_INTERFACE}"
-        return NotUp(status="launch_failed", reason=reason, hopeless_for="world")
+    if any(words in last_line for words in _NO_USABLE_GPU):
+        reason = f"Ray gives each worker a GPU that torch can't use: {last_line}; {_OTHER_TORCH}"
+        return _NotUp(status="launch_failed", reason=reason, hopeless_for="world")
+    if "init_process_group" in str(cause) and not any(words in last_line for words in _PASSING):
+        reason = f"the workers can't reach each other: {last_line}; {_OTHER_INTERFACE}"
+        return _NotUp(status="launch_failed", reason=reason, hopeless_for="world")
     return None
 
 
@@ -133,7 +135,7 @@ def is_death(status: str) -> bool:
     return status not in ("node_lost", "preempted")
 
 
-def not_up_again(status: str, reason: str, *, deaths: int) -> NotUp:
+def not_up_again(status: str, reason: str, *, deaths: int) -> _NotUp:
     """Consequence of a start that was ended from outside.
 
     Args:
@@ -147,14 +149,14 @@ def not_up_again(status: str, reason: str, *, deaths: int) -> NotUp:
     if deaths >= ATTEMPTS:
         # Two on a node strike it, so that the last of them had another one, where there is one.
         reason = f"{reason}; {deaths} starts in a row ended so"
-        return NotUp(status="launch_failed", reason=reason, hopeless_for="world")
+        return _NotUp(status="launch_failed", reason=reason, hopeless_for="world")
     # The trial itself has taken no memory yet.
-    return NotUp(
+    return _NotUp(
         status="collateral" if status == "oom_host" else status, reason=reason, hopeless_for=None
     )
 
 
-def _raised(rank: int, error: BaseException) -> NotUp:
+def _raised(rank: int, error: BaseException) -> _NotUp:
     """Message of an exception that a rank raised before its first task."""
     reason = f"the workers did not start: rank {rank}: {error_line(error)}"
     if isinstance(error, ModuleNotFoundError) and error.name:
@@ -164,4 +166,4 @@ def _raised(rank: int, error: BaseException) -> NotUp:
     hopeless_for = "world"
     if isinstance(error, ImportError):
         hopeless_for = "run"
-    return NotUp(status="launch_failed", reason=reason, hopeless_for=hopeless_for)
+    return _NotUp(status="launch_failed", reason=reason, hopeless_for=hopeless_for)

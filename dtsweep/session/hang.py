@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-WAITING = re.compile(
+_WAITING = re.compile(
     r'File "[^"]*/(?:torch/distributed|dtsweep/(?:compression|measure|sync|worker))/[^"]*"'
     r'|File "[^"]*/torch/autograd/graph\.py", line \d+ in _engine_run_backward'
 )
@@ -71,7 +71,7 @@ def _lagging(begun_by_rank: Mapping[int, Begun]) -> list[int]:
 
 
 def _waits(frames: Sequence[str]) -> bool:
-    return WAITING.search(frames[0]) is not None
+    return _WAITING.search(frames[0]) is not None
 
 
 def attempt_stack(log: str) -> list[str]:

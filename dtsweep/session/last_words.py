@@ -13,26 +13,26 @@ from dtsweep.session.hang import attempt_stack
 from dtsweep.session.nodes import NO_LOG
 from dtsweep.sweep.task import HEADING
 
-OWN_LINES = (NO_LOG, HEADING, "dtsweep: ")
+_OWN_LINES = (NO_LOG, HEADING, "dtsweep: ")
 """Beginnings of lines in a log that are not the workload's words."""
 
-STACK = re.compile(
+_STACK = re.compile(
     r'\s+(?:File "|Binary file "|<|\.\.\.)|frame #\d+: |(?:Current thread|Thread) 0x'
     r"|Extension modules: |Exception raised from |Compile with `TORCH_USE_CUDA_DSA`"
     r"|Device-side assertion tracking was not enabled"
 )
 """Beginnings of lines in a stack of C++ or Python, and of torch's hints, which follow an error."""
 
-ERROR = re.compile(
+_ERROR = re.compile(
     r"^\s*what\(\):|^(?:\w+\.)*\w+(?:Error|Exception)(?::|$)|^Fatal Python error: (?!Aborted)"
     r"|\b(?:CUDA|NCCL|CUBLAS|cuDNN) error: "
 )
 """A line that names an error: of Python, of C++, or of a library."""
 
-BLOCK = re.compile(r"Traceback |terminate called |$")
+_BLOCK = re.compile(r"Traceback |terminate called |$")
 """Beginnings of lines that end the message of an error."""
 
-FAILED_KERNEL = re.compile(
+_FAILED_KERNEL = re.compile(
     r"(CUDA error: (?:device-side assert triggered|an illegal memory access was encountered"
     r"|an illegal instruction was encountered|misaligned address|invalid program counter"
     r"|operation not supported on global/shared address space|unspecified launch failure))"
@@ -40,12 +40,12 @@ FAILED_KERNEL = re.compile(
 )
 """Errors of a kernel for which CUDA's documentation names the program as the usual cause."""
 
-HARDWARE = re.compile(
+_HARDWARE = re.compile(
     r"uncorrectable (?:ECC|NVLink) error|GPU is lost|fallen off the bus|\bXid\b", re.IGNORECASE
 )
 """Errors of a device or of its links."""
 
-LOST_PEER = re.compile(
+_LOST_PEER = re.compile(
     r"ncclRemoteError|remote process exited|Watchdog caught collective operation timeout"
 )
 """Messages of NCCL, and of its watchdog, in a rank that ends because a peer is gone or silent."""
@@ -70,13 +70,13 @@ def last_words(log: str) -> str:
     >>> last_words("old\n--- dtsweep: trial 1\n")
     ''
     """
-    lines = [line for line in _last_trial(log).splitlines() if not line.startswith(OWN_LINES)]
+    lines = [line for line in _last_trial(log).splitlines() if not line.startswith(_OWN_LINES)]
     written = [line for line in lines if line.strip()]
     if not written:
         return ""
     words = written[-1]
-    if STACK.match(words):
-        outside = [line for line in written if not STACK.match(line)]
+    if _STACK.match(words):
+        outside = [line for line in written if not _STACK.match(line)]
         words = _last_error(lines) or (outside or written)[-1]
     return words.strip().removeprefix("what():").strip()
 
@@ -86,9 +86,9 @@ def _last_error(lines: list[str]) -> str | None:
     error = None
     is_inside = False
     for line in lines:
-        if BLOCK.match(line):
+        if _BLOCK.match(line):
             is_inside = False
-        if not is_inside and ERROR.search(line):
+        if not is_inside and _ERROR.search(line):
             error = line
             is_inside = True
     return error
@@ -101,8 +101,8 @@ def failed_kernel(log: str) -> str | None:
     """
     trial = _last_trial(log)
     # The first failure: what follows it fails by it.
-    error = FAILED_KERNEL.search(trial)
-    if HEADING not in log or error is None or HARDWARE.search(trial):
+    error = _FAILED_KERNEL.search(trial)
+    if HEADING not in log or error is None or _HARDWARE.search(trial):
         return None
     words = error[1] or f"in a kernel: {error[2]}"
     place = _place(trial)
@@ -159,7 +159,7 @@ def first_to_end(logs: Mapping[int, str]) -> int | None:
 
 
 def _has_lost_a_peer(log: str) -> bool:
-    return LOST_PEER.search(_last_trial(log)) is not None
+    return _LOST_PEER.search(_last_trial(log)) is not None
 
 
 def _last_trial(log: str) -> str:

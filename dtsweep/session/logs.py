@@ -18,19 +18,19 @@ from dtsweep.results.private import make_private
 LOG_BYTES = 4 * 2**20
 """Most bytes of a rank's log before a trial; older trials are left out."""
 
-MOST_LOG_BYTES = 16 * 2**20
+_MOST_LOG_BYTES = 16 * 2**20
 """Output of one trial beyond which it is cut at once."""
 
 KEPT_BYTES = 2**16
 """Of a trial that failed, or was cut, so much of its first and of its last output is kept."""
 
-LOOK_S = 1.0
+_LOOK_S = 1.0
 """Interval of the checks of a log's size: output within it may exceed the limit."""
 
 KEPT_S = 3600.0
 """Time for which the logs of an ended process stay for its session to read."""
 
-NOTE_BYTES = 64
+_NOTE_BYTES = 64
 """Most bytes of the line that says what is left out."""
 
 _LEFT_OUT = re.compile("dtsweep: … ([0-9,]+) bytes left out …\n".encode())
@@ -97,7 +97,7 @@ def _is_held(file: Path) -> bool:
 class RankLog:
     """The log of this rank: of a trial with much output, the first and the last of it stay."""
 
-    def __init__(self, path: Path, *, most_bytes: int = MOST_LOG_BYTES) -> None:
+    def __init__(self, path: Path, *, most_bytes: int = _MOST_LOG_BYTES) -> None:
         """Take the file that this process appends to."""
         self.path = path
         self._most_bytes = most_bytes
@@ -115,7 +115,7 @@ class RankLog:
                 os.truncate(self.path, 0)
             self._start = self.path.stat().st_size
 
-    def keep_bounded(self, *, look_s: float = LOOK_S) -> threading.Thread:
+    def keep_bounded(self, *, look_s: float = _LOOK_S) -> threading.Thread:
         """Cut the output of a trial when it is too long, from a thread, while the file exists."""
 
         def watch() -> None:
@@ -162,9 +162,9 @@ def _first_and_last(file: IO[bytes], start: int) -> bytes:
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(start)
-    if size - start <= 2 * KEPT_BYTES + NOTE_BYTES:
+    if size - start <= 2 * KEPT_BYTES + _NOTE_BYTES:
         return file.read()
-    begin = file.read(KEPT_BYTES + NOTE_BYTES)
+    begin = file.read(KEPT_BYTES + _NOTE_BYTES)
     earlier_cut = _LEFT_OUT.search(begin)
     if earlier_cut is None:
         begin = begin[:KEPT_BYTES]

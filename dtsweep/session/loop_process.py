@@ -29,14 +29,14 @@ from dtsweep.session.session_settings import Code
 from dtsweep.sweep.task import Task
 from dtsweep.worker.rank import RankContext
 
-SERVER_VARIABLES: Mapping[str, str] = {
+_SERVER_VARIABLES: Mapping[str, str] = {
     # Without it, to ask for a GPU makes CUDA unusable in forked processes.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meeting:
+class _Meeting:
     """Store of a session's first rank, through which the processes of a trial agree."""
 
     host: str
@@ -62,7 +62,7 @@ class LoopRequest:
     rank: int
     device: torch.device
     facts: RankFacts
-    meeting: Meeting | None
+    meeting: _Meeting | None
     """None with one worker."""
 
     threads: int
@@ -91,7 +91,7 @@ class LoopProcesses:
             self._server = subprocess.Popen(
                 [sys.executable, "-m", LOOP_SERVER, f"{number}", f"{os.getpid()}"],
                 pass_fds=[number],
-                env={**os.environ, **SERVER_VARIABLES, "PYTHONPATH": os.pathsep.join(sys.path)},
+                env={**os.environ, **_SERVER_VARIABLES, "PYTHONPATH": os.pathsep.join(sys.path)},
             )
 
     def run(self, context: RankContext, task: Task, on_warm: Callable[[float], None]) -> RankResult:
@@ -154,7 +154,7 @@ class LoopProcesses:
             return self._server.wait()
 
 
-def _meeting(workers: int) -> Meeting | None:
+def _meeting(workers: int) -> _Meeting | None:
     """The store of this process's group; None with one worker."""
     if workers == 1:
         return None
@@ -162,7 +162,7 @@ def _meeting(workers: int) -> Meeting | None:
     timeout = store.timeout
     while isinstance(store, distributed_c10d.PrefixStore):
         store = store.underlying_store
-    return Meeting(host=store.host, port=store.port, timeout=timeout)
+    return _Meeting(host=store.host, port=store.port, timeout=timeout)
 
 
 def _end_by(number: int) -> None:

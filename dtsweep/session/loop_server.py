@@ -34,14 +34,14 @@ from dtsweep.session.loop_process import LoopRequest
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.step_watch import StepWatch
 
-PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1
 """Number of Linux: send this process a signal when its parent ends."""
 
-Send = Callable[[str, Any], None]
+_Send = Callable[[str, Any], None]
 """Sends the rank a message of a kind."""
 
 
-def serve(descriptor: int, rank_pid: int) -> None:
+def _serve(descriptor: int, rank_pid: int) -> None:
     """Fork a process for each request, until the rank closes the socket."""
     _end_with(rank_pid)
     # A trial may close its own streams.
@@ -97,7 +97,7 @@ def _run_trial(pipe: Connection, request: bytes, server_pid: int) -> NoReturn:
         os._exit(code)
 
 
-def _measure(request: LoopRequest, send: Send) -> None:
+def _measure(request: LoopRequest, send: _Send) -> None:
     """Measure the training loop of a request, as the rank that has sent it."""
     os.environ.clear()
     os.environ.update(request.environment)
@@ -132,10 +132,10 @@ def _measure(request: LoopRequest, send: Send) -> None:
 
 def _end_with(parent: int) -> None:
     """Have this process killed when its parent ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(1)  # it has ended already
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), int(sys.argv[2]))
+    _serve(int(sys.argv[1]), int(sys.argv[2]))

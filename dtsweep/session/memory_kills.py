@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
-OWN = Path("/proc/self/cgroup")
+_OWN = Path("/proc/self/cgroup")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class MemoryKills:
     count: int
 
 
-def memory_kills(groups: Path = GROUPS, membership: Path = OWN) -> MemoryKills | None:
+def memory_kills(groups: Path = GROUPS, membership: Path = _OWN) -> MemoryKills | None:
     """Kills counted by this process's control group; None if there is no such counter.
 
     Args:

@@ -14,14 +14,14 @@ from dtsweep.text import count_of
 NODE_ID = "ray.io/node-id"
 """Ray's label of a node with its id."""
 
-STRIKES = 2
+_STRIKES = 2
 """Number of trials that lost a process on a node, and only there, before it is left out.
 
 It is used again where the other nodes don't suffice.
 """
 
 LEAVES = "is being taken back"
-FAILS = f"is left out: processes of {STRIKES} trials or starts died there"
+FAILS = f"is left out: processes of {_STRIKES} trials or starts died there"
 """Reasons for which sessions use a node no more."""
 
 
@@ -137,7 +137,7 @@ class FailureCounts:
     def failing(self) -> frozenset[str]:
         """Nodes on which enough trials died; a trial that died on several nodes counts for none."""
         counts = Counter(next(iter(nodes)) for nodes in self._nodes.values() if len(nodes) == 1)
-        return frozenset(node_id for node_id, count in counts.items() if count >= STRIKES)
+        return frozenset(node_id for node_id, count in counts.items() if count >= _STRIKES)
 
     def reset_nodes(self, starts: Sequence[str]) -> None:
         """Forget starts of one world that died on several nodes: the world is at fault itself."""

@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from dtsweep.hardware.process_state import child_pids
 from dtsweep.session.logs import trial_in
 
-TAIL_BYTES = 2**18
+_TAIL_BYTES = 2**18
 """The end of a rank's log that is kept."""
 
 LOOP_SERVER = "dtsweep.session.loop_server"
@@ -27,7 +27,7 @@ NO_LOG = "log unavailable"
 NODE_ANSWERS_S = 30.0
 """A node that has not answered by then counts as gone."""
 
-RANK_ANSWERS_S = 5.0
+_RANK_ANSWERS_S = 5.0
 """A rank that has not said by then how far it is does not say it."""
 
 
@@ -51,19 +51,19 @@ async def on_node(node_id: str, function: Any, *arguments: Any) -> Any:
 
 
 async def answer_in_time(answer: Any) -> Any:
-    """The answer of a rank's actor; None if it fails, or does not come in `RANK_ANSWERS_S`."""
+    """The answer of a rank's actor; None if it fails, or does not come in `_RANK_ANSWERS_S`."""
     try:
-        return await asyncio.wait_for(answer, RANK_ANSWERS_S)
+        return await asyncio.wait_for(answer, _RANK_ANSWERS_S)
     except (ray.exceptions.RayError, TimeoutError):
         return None
 
 
 async def answers(node_id: str) -> bool:
     """True if a node runs a task; one that is gone fails it once Ray has noticed."""
-    return await on_node(node_id, is_alive) is True
+    return await on_node(node_id, _is_alive) is True
 
 
-def is_alive() -> bool:
+def _is_alive() -> bool:
     """Run on a node to see whether it runs anything."""
     return True
 
@@ -73,7 +73,7 @@ def read_tail(path: str, is_last: bool = False) -> str:
     log = Path(path)
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
             if file.tell():
                 # The rest of a line: of a password cut in two nothing is found.
                 file.readline()
@@ -105,7 +105,7 @@ def write_stacks(pid: int) -> str:
     state = ""
     with contextlib.suppress(ProcessLookupError, FileNotFoundError):
         for process in (pid, *_trial_processes(pid)):
-            state = state_of(process)
+            state = _state_of(process)
             os.kill(process, signal.SIGUSR1)
             time.sleep(0.5)
     return state
@@ -119,7 +119,7 @@ def _trial_processes(pid: int) -> list[int]:
     return []
 
 
-def state_of(pid: int) -> str:
+def _state_of(pid: int) -> str:
     """The state of a process on this node, a letter of proc(5)."""
     # Its name comes before, in brackets, and may be anything.
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]

@@ -27,18 +27,18 @@ from dtsweep.session.session_settings import Settings
 from dtsweep.session.start_errors import SessionError
 from dtsweep.sweep.point import World
 
-LOOK_EVERY_S = 1.0
+_LOOK_EVERY_S = 1.0
 """Interval of questions to the autoscaler on a request."""
 
-REFUSED_S = 20.0
+_REFUSED_S = 20.0
 """Time for which a request must be refused: nodes of an ended session still count as used."""
 
 
-class NodesRefusedError(SessionError):
+class _NodesRefusedError(SessionError):
     """The autoscaler adds no nodes in the place of those that are left out."""
 
 
-class NodeRequest:
+class _NodeRequest:
     """Room for workers, asked for and not used; `withdraw` gives it back."""
 
     def __init__(self, world: World, settings: Settings, *, without: Sequence[str]) -> None:
@@ -79,7 +79,7 @@ class NodeRequest:
         nodes = f"nodes for {self._world.workers} workers"
         hindrance = ""
         has_said = False
-        while not await asyncio.to_thread(self._group.wait, LOOK_EVERY_S):
+        while not await asyncio.to_thread(self._group.wait, _LOOK_EVERY_S):
             left_s = began + timeout_s - time.monotonic()
             if left_s <= 0:
                 reason = f"{nodes} did not come in {timeout_s:g} s{hindrance}; see --node-timeout"
@@ -94,9 +94,9 @@ class NodeRequest:
                 hindrance = ": the autoscaler can't add them now" if is_refused else ""
             if not is_refused:
                 accepted_at = time.monotonic()
-            elif time.monotonic() - accepted_at >= REFUSED_S and not has_said:
+            elif time.monotonic() - accepted_at >= _REFUSED_S and not has_said:
                 if not is_patient:
-                    raise NodesRefusedError("no_nodes", f"{nodes} can't be added now")
+                    raise _NodesRefusedError("no_nodes", f"{nodes} can't be added now")
                 say(f"waiting for {nodes}: the autoscaler can't add them now; see `ray status`")
                 has_said = True
 
@@ -181,18 +181,18 @@ class NodeRequests:
             return await self._come(world, is_patient=False)
         except SessionError as error:
             is_reset = await self._nodes.reset(world)
-            if not is_reset and not isinstance(error, NodesRefusedError):
+            if not is_reset and not isinstance(error, _NodesRefusedError):
                 raise
         return await self._come(world, is_patient=True)
 
     async def _come(self, world: World, *, is_patient: bool) -> SessionNodes:
         chosen = await self._nodes.choose(world)
-        request = NodeRequest(world, self._settings, without=chosen.without)
+        request = _NodeRequest(world, self._settings, without=chosen.without)
         try:
             await request.met(is_patient=is_patient or not chosen.failing, say=self._say)
             self._kept_alive = request.keep_alive()
             if self._kept_alive is not None:
-                await asyncio.to_thread(self._kept_alive.wait, LOOK_EVERY_S)
+                await asyncio.to_thread(self._kept_alive.wait, _LOOK_EVERY_S)
         finally:
             request.withdraw()
         return SessionNodes(without=chosen.without)

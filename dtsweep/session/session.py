@@ -33,7 +33,7 @@ from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import World
 from dtsweep.sweep.task import Task
 
-ORPHANS_EVERY_S = 1.0
+_ORPHANS_EVERY_S = 1.0
 """Seconds between two looks for resources of killed sessions; Ray may notice their end late."""
 
 HandedOut = tuple[Task, Sequence[Any], RankAssignment]
@@ -135,7 +135,7 @@ class Session:
                 )
                 raise SessionError("launch_failed", reason, hopeless_for="world")
             await look_for_orphans(within_s=until - time.monotonic())
-            await self.wait(min(until - time.monotonic(), ORPHANS_EVERY_S))
+            await self.wait(min(until - time.monotonic(), _ORPHANS_EVERY_S))
         check_ranks(self.facts, known_devices=self._settings.known_devices)
         if not self._to(SessionState.RUNNING):
             raise await self._why_not_up()

@@ -21,12 +21,12 @@ from dtsweep.session.nodes import answers, pinned_to
 from dtsweep.session.session_settings import Code
 from dtsweep.sweep.point import Point
 
-LARGE = 2**20
+_LARGE = 2**20
 """Bytes from which on another call for a reference is worth a copy."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacedShard:
+class _PlacedShard:
     """A shard's actor, and where it lives."""
 
     actor: Any
@@ -53,7 +53,7 @@ class ShardPool:
     def __init__(self, code: Code) -> None:
         """Start none yet; `code` is what each of them loads."""
         self._code = code
-        self._shards: list[PlacedShard] = []
+        self._shards: list[_PlacedShard] = []
 
     async def on(
         self, neighbours: Sequence[RankFacts], *, device: str
@@ -68,8 +68,8 @@ class ShardPool:
             ShardError: one did not come up.
         """
         ready = list(self._shards)
-        chosen = list[PlacedShard]()
-        new = list[PlacedShard]()
+        chosen = list[_PlacedShard]()
+        new = list[_PlacedShard]()
         for facts in neighbours:
             device_uuid = facts.device_uuid if device == "gpu" else None
             place = (facts.node_id, device_uuid)
@@ -121,7 +121,7 @@ def ranks_of_shards(facts: Mapping[int, RankFacts], point: Point) -> list[int]:
     return ranks
 
 
-def start_shard(node_id: str, *, node: str, device_uuid: str | None = None) -> PlacedShard:
+def start_shard(node_id: str, *, node: str, device_uuid: str | None = None) -> _PlacedShard:
     """Start a shard on this node, of whose CPUs and GPUs Ray counts none to it."""
     from dtsweep.sync.server_shard import Shard
 
@@ -129,21 +129,21 @@ def start_shard(node_id: str, *, node: str, device_uuid: str | None = None) -> P
     if device_uuid is not None:
         # A rank has that GPU already. Ray leaves the variable as it is in actors without GPUs.
         options["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": f"GPU-{device_uuid}"}}
-    actor = ray.remote(Shard).options(**options).remote(stored)
-    return PlacedShard(actor=actor, node_id=node_id, node=node, device_uuid=device_uuid)
+    actor = ray.remote(Shard).options(**options).remote(_stored)
+    return _PlacedShard(actor=actor, node_id=node_id, node=node, device_uuid=device_uuid)
 
 
-def stored(values: NDArray[Any]) -> Any:
+def _stored(values: NDArray[Any]) -> Any:
     """Keep values that a shard goes on to change: large ones in Ray's object store.
 
     Ray copies what an actor returns when the actor already does the next call.
     """
-    if values.nbytes < LARGE:
+    if values.nbytes < _LARGE:
         return values.copy()
     return ray.put(values)
 
 
-async def load_code(shard: PlacedShard, code: Code, *, seconds: float = IMPORT_S) -> None:
+async def load_code(shard: _PlacedShard, code: Code, *, seconds: float = IMPORT_S) -> None:
     """Have a shard import what the workload's optimizer needs, and wait for it.
 
     Raises:

@@ -38,10 +38,10 @@ from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import World
 from dtsweep.sweep.task import Task
 
-Places = Mapping[str, int]
+_Places = Mapping[str, int]
 """Number of ranks on each node, by the node's id."""
 
-LEFT_OVER = 0.01
+_LEFT_OVER = 0.01
 """Share of the device's memory still in use after a trial, compared with the session's first."""
 
 
@@ -69,12 +69,12 @@ class Slot:
         self._starts = FailedStarts(self._nodes.failures)
         self._requests = NodeRequests(settings, self._nodes, say=self._say)
 
-    async def prepare(self, group: str, world: World, places: Places | None) -> None:
+    async def prepare(self, group: str, world: World, places: _Places | None) -> None:
         """Begin to start the session of the first task; `run` reports the outcome."""
         if not self._attempts:
             self._launch(group, world, places)
 
-    async def run(self, task: Task, places: Places | None = None) -> None:
+    async def run(self, task: Task, places: _Places | None = None) -> None:
         """Run one attempt in the session that fits it; `collect` returns the result.
 
         The process that asked first may have ended; another one then asks again.
@@ -94,7 +94,7 @@ class Slot:
             return None
         return await attempt
 
-    async def _run(self, task: Task, places: Places | None) -> AttemptResult:
+    async def _run(self, task: Task, places: _Places | None) -> AttemptResult:
         began = time.monotonic()
         startup_s = None
         try:
@@ -256,7 +256,7 @@ class Slot:
             return self._session
         return None
 
-    async def _session_for(self, task: Task, places: Places | None) -> Session:
+    async def _session_for(self, task: Task, places: _Places | None) -> Session:
         """The open session where it fits the task, else a new one, once all of its ranks are up."""
         session = self._open_session
         if session is not None:
@@ -279,7 +279,7 @@ class Slot:
         await session.up()
         return session
 
-    def _launch(self, group: str, world: World, places: Places | None) -> Session:
+    def _launch(self, group: str, world: World, places: _Places | None) -> Session:
         """Begin to start a session; `Session.up` waits for it."""
         actor = ray.get_runtime_context().current_actor
         self._session = session = Session(group, world, self._settings, actor, places=places)
@@ -312,7 +312,7 @@ class Slot:
             self._logs |= await logs_of(session, task, members)
         if result.status not in UNBROKEN or session.state is SessionState.DEVICE_LOST:
             result = await self._after_failure(session, task, result)
-        elif session.leaves_memory(LEFT_OVER):
+        elif session.leaves_memory(_LEFT_OVER):
             result = replace(result, flags=("memory_left",))
             session.retire()
         if any(one.measured and one.measured.dead_replicas for one in result.results.values()):

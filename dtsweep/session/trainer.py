@@ -12,20 +12,20 @@ from dtsweep.hardware.variables import NCCL_SETTINGS, NO_GPUS
 from dtsweep.secret import is_secret
 from dtsweep.session.node_choice import ANY_NODES, SessionNodes
 from dtsweep.session.session_settings import Settings
-from dtsweep.session.worker_loop import serve
+from dtsweep.session.worker_loop import take_tasks
 from dtsweep.sweep.point import World
 
-RENDEZVOUS_S = 300
+_RENDEZVOUS_S = 300
 """Time limit for the ranks of a session to find each other."""
 
 
-COORDINATOR = "AutoscalingCoordinator"
+_COORDINATOR = "AutoscalingCoordinator"
 """Name and namespace of the actor through which Ray Train asks an autoscaler for nodes."""
 
-CANCEL_S = 3.0
+_CANCEL_S = 3.0
 """Time limit for it to answer."""
 
-NO_DASHBOARD = "http://127.0.0.1:9"
+_NO_DASHBOARD = "http://127.0.0.1:9"
 """Port on which nothing listens: the discard protocol."""
 
 
@@ -45,7 +45,7 @@ def train_settings(
         # Whom Train's cleaner asks whether a session lives. By itself it would ask the machine's
         # last `ray start`, which knows no session of another cluster, and it would remove what the
         # session runs in.
-        "RAY_API_SERVER_ADDRESS": cluster if cluster and has_dashboard else NO_DASHBOARD,
+        "RAY_API_SERVER_ADDRESS": cluster if cluster and has_dashboard else _NO_DASHBOARD,
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": f"{node_timeout_s:g}",
         "RAY_TRAIN_METRICS_ENABLED": "0",
@@ -87,7 +87,7 @@ def trainer_of(
     defaults = NCCL_SETTINGS if settings.gpus_per_worker else NO_GPUS
     variables = {**defaults, **variables}
     return TorchTrainer(
-        serve,
+        take_tasks,
         train_loop_config={
             "slot": slot,
             "session": session,
@@ -104,7 +104,7 @@ def trainer_of(
             label_selector=nodes.selectors(world.workers),
         ),
         torch_config=TorchConfig(
-            backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=RENDEZVOUS_S
+            backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=_RENDEZVOUS_S
         ),
         run_config=RunConfig(
             name=session,
@@ -146,8 +146,8 @@ async def cancel_node_request(train_run: str) -> None:
         train_run: id of the run.
     """
     try:
-        coordinator = ray.get_actor(COORDINATOR, namespace=COORDINATOR)
-        await asyncio.wait_for(coordinator.cancel_request.remote(f"train-{train_run}"), CANCEL_S)
+        coordinator = ray.get_actor(_COORDINATOR, namespace=_COORDINATOR)
+        await asyncio.wait_for(coordinator.cancel_request.remote(f"train-{train_run}"), _CANCEL_S)
     except (ValueError, TimeoutError, ray.exceptions.RayError):
         # There is no request, or it ends by itself.
         return

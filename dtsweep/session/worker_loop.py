@@ -22,7 +22,7 @@ from dtsweep.sweep.task import Task
 from dtsweep.sweep.values import is_own_loop
 
 
-def serve(config: Mapping[str, Any]) -> None:
+def take_tasks(config: Mapping[str, Any]) -> None:
     """Run in each rank of a TorchTrainer: take tasks until there are none.
 
     Args:
@@ -59,7 +59,7 @@ def serve(config: Mapping[str, Any]) -> None:
     )
     context = replace(context, watch=watch, loop_runner=loop_runner)
     is_first = True
-    close_in_children()
+    _close_in_children()
     groups = ProcessGroups()
     itself = ray.get_runtime_context().current_actor
     ray.get(slot.register.remote(session, rank, context.facts, itself, context.secrets))
@@ -97,17 +97,17 @@ def _loop_runner(code: Code, workload: Any) -> Any:
     return None
 
 
-def close_in_children() -> None:
+def _close_in_children() -> None:
     """Close the sockets that are open now in every child that this process forks from now on.
 
     Ray and the other ranks notice that a process has ended by its closed sockets. A child that
     lives on, such as a loader's process, would keep copies of them open, and the end would show at
     a deadline.
     """
-    os.register_at_fork(after_in_child=functools.partial(_close, open_sockets()))
+    os.register_at_fork(after_in_child=functools.partial(_close, _open_sockets()))
 
 
-def open_sockets() -> dict[int, str]:
+def _open_sockets() -> dict[int, str]:
     """Sockets of this process, such as `{7: "socket:[4711]"}`, by file descriptor."""
     sockets = {}
     for entry in Path("/proc/self/fd").iterdir():
@@ -120,7 +120,7 @@ def open_sockets() -> dict[int, str]:
 
 def _close(sockets: Mapping[int, str]) -> None:
     """Close those that are the same as before; a number may be another file's by now."""
-    now = open_sockets()
+    now = _open_sockets()
     for number, name in sockets.items():
         if now.get(number) == name:
             os.close(number)

@@ -18,9 +18,9 @@ from dtsweep.show.points import (
     best_sentence,
     frame_of_points,
     name_columns,
-    points_of,
+    plot_points,
 )
-from dtsweep.show.style import MOST_LINES, about_lines, joined, layout, title
+from dtsweep.show.style import MOST_LINES, about_lines, in_one_line, layout, title
 from dtsweep.text import count_of
 
 _SEPARATE = (
@@ -39,7 +39,7 @@ def frontier_plot(content: Content) -> Plot:
     without bars. Of modes that change the update, points with one worker are left out where there
     are others. Knees and recommended points have a ring of their own.
     """
-    points = [point for point in points_of(content) if _is_drawn(point)]
+    points = [point for point in plot_points(content) if _is_drawn(point)]
     frontiers = [
         frontier
         for frontier in content.frontiers
@@ -56,9 +56,9 @@ def frontier_plot(content: Content) -> Plot:
     return Plot(
         name="frontier",
         title="Step time against throughput",
-        subtitle=joined(
+        subtitle=in_one_line(
             [
-                about_cut_bars(points),
+                _about_cut_bars(points),
                 _about_bars(points),
                 about_lines(len(frontiers), "more frontier"),
             ]
@@ -66,7 +66,7 @@ def frontier_plot(content: Content) -> Plot:
         description=_description(points, frontiers),
         note=_note(points, frontiers),
         traces=traces,
-        layout=layout_of(points, lines=sum(trace.get("showlegend", True) for trace in traces)),
+        layout=_layout_of(points, lines=sum(trace.get("showlegend", True) for trace in traces)),
         table=_table(points, frontiers),
     )
 
@@ -151,7 +151,7 @@ _REACH = 3.0
 """Bars make an axis longer up to this multiple of the largest mean, or part of the smallest."""
 
 
-def layout_of(points: Sequence[PlotPoint], *, lines: int) -> dict[str, Any]:
+def _layout_of(points: Sequence[PlotPoint], *, lines: int) -> dict[str, Any]:
     """Layout whose axes have ticks at round numbers; `lines` is the number of legend entries."""
     x: dict[str, Any] = {"title": title("step time, ms")}
     y: dict[str, Any] = {"title": title("samples/s"), "rangemode": "tozero"}
@@ -171,7 +171,7 @@ def layout_of(points: Sequence[PlotPoint], *, lines: int) -> dict[str, Any]:
     return layout(x=x, y=y, lines=lines)
 
 
-def about_cut_bars(points: Sequence[PlotPoint]) -> str:
+def _about_cut_bars(points: Sequence[PlotPoint]) -> str:
     """Say that bars reach beyond the axes, where some do."""
     shown = [point for point in points if point.is_shown]
     for name in ("latency_s", "samples_per_s"):

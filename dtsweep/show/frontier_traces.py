@@ -18,7 +18,7 @@ from dtsweep.show.style import (
     TITLE,
     cut,
     faded,
-    joined,
+    in_one_line,
     label,
 )
 
@@ -189,4 +189,4 @@ def _legend_name(frontier: Frontier) -> str:
     if frontier.labels.nunique() == 1:
         rest = rest.replace(frontier.labels.iloc[0], "").strip(" ·").replace(" ·  · ", " · ")
     mode = str(modes[0]) if len(modes) == 1 else ""
-    return joined([frontier.update.replace("_", " "), mode, rest], mark=" · ")
+    return in_one_line([frontier.update.replace("_", " "), mode, rest], mark=" · ")

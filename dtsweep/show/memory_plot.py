@@ -11,8 +11,8 @@ from dtsweep.report.labels import point_key
 from dtsweep.show.bar_rows import about_the_rest, bar_layout, bar_rows, bar_trace
 from dtsweep.show.numbers import number
 from dtsweep.show.plot import Plot
-from dtsweep.show.points import PlotPoint, name_columns, points_of
-from dtsweep.show.style import joined, title
+from dtsweep.show.points import PlotPoint, name_columns, plot_points
+from dtsweep.show.style import in_one_line, title
 from dtsweep.text import count_of, format_number, in_percent
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def memory_plot(content: Content, *, ranks: pd.DataFrame | None = None) -> Plot:
         content: of a report.
         ranks: rows of `ranks`, which have the devices' free memory; None if they are not at hand.
     """
-    points = [point for point in points_of(content) if number(point.row["memory_peak_bytes"])]
+    points = [point for point in plot_points(content) if number(point.row["memory_peak_bytes"])]
     # The most relevant ones are drawn, in the order of their memory.
     drawn = sorted(bar_rows(points), key=_peak, reverse=True)
     points.sort(key=_peak, reverse=True)
@@ -51,7 +51,7 @@ def memory_plot(content: Content, *, ranks: pd.DataFrame | None = None) -> Plot:
     return Plot(
         name="memory",
         title="Peak memory of a worker",
-        subtitle=joined([_about_equal(points), about_the_rest(points)]),
+        subtitle=in_one_line([_about_equal(points), about_the_rest(points)]),
         description=_description(points, free, unit),
         traces=_traces(drawn, free, unit),
         layout=bar_layout(drawn, x={"title": title(f"memory, {unit.name}"), "rangemode": "tozero"}),

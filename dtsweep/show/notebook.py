@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dtsweep.report.content import Content
     from dtsweep.report.frontiers import Frontier
 
-ROWS_SHOWN = 20
+_ROWS_SHOWN = 20
 """Most rows of a table; the others are counted."""
 
 _CELL = "text-align: left; padding: 0.2em 0.8em"
@@ -47,7 +47,7 @@ def register() -> None:
         formatter.for_type_by_name(module, name, make_html)
 
 
-def study_html(study: Study) -> str:
+def _study_html(study: Study) -> str:
     """Show a study: trials by status, and the number of measured points."""
     from dtsweep.analysis.launches import without_canaries
     from dtsweep.report.notes import counts_of
@@ -63,20 +63,20 @@ def study_html(study: Study) -> str:
     return _block([line], {})
 
 
-def recommendation_html(recommendation: Recommendation) -> str:
+def _recommendation_html(recommendation: Recommendation) -> str:
     """Show a recommendation: the answer in words, and code to use it."""
     from dtsweep.report.code import point_code, shell_command
     from dtsweep.report.recommendation import in_words
-    from dtsweep.report.remarks import text_of
+    from dtsweep.report.remarks import paragraph
 
     point = recommendation.point
     varying = _varying([point.to_frame().T, recommendation.others, recommendation.alternatives])
-    lines = [text_of(remarks) for remarks in in_words(recommendation, varying=varying)]
+    lines = [paragraph(remarks) for remarks in in_words(recommendation, varying=varying)]
     code = shell_command(point) or point_code(point)
     return _block(lines, {}, code=code)
 
 
-def plan_html(plan: Plan) -> str:
+def _plan_html(plan: Plan) -> str:
     """Show a plan: what would run, in order, and what is skipped."""
     from dtsweep.driver.progress import short_name
     from dtsweep.plan.plan import counts, reasons
@@ -102,7 +102,7 @@ def plan_html(plan: Plan) -> str:
     return _block(lines, columns)
 
 
-def frontier_html(frontier: Frontier) -> str:
+def _frontier_html(frontier: Frontier) -> str:
     """Show the points of a frontier."""
     from dtsweep.report.labels import trial_labels
     from dtsweep.report.tables import (
@@ -132,14 +132,14 @@ def frontier_html(frontier: Frontier) -> str:
 
 def content_html(content: Content) -> str:
     """Show the content of a report: its answer, doubts, frontiers, scaling, how it was measured."""
-    from dtsweep.report.remarks import text_of
+    from dtsweep.report.remarks import paragraph
 
-    advice = [text_of(remarks) for paragraphs in content.advice for remarks in paragraphs]
+    advice = [paragraph(remarks) for paragraphs in content.advice for remarks in paragraphs]
     doubts = [one.text for one in (*content.unsound, *content.doubts)]
-    answer = text_of(content.frontier_answer)
+    answer = paragraph(content.frontier_answer)
     limits = [one.text for one in content.limits]
     parts = [_block([*filter(None, (content.headline, answer)), *doubts, *advice, *limits], {})]
-    parts += map(frontier_html, content.frontiers)
+    parts += map(_frontier_html, content.frontiers)
     titles = {
         "Where one more worker stops paying": content.worth.remarks,
         "How it was measured": content.notes,
@@ -181,10 +181,10 @@ def _table(columns: Mapping[str, Sequence[str]]) -> str:
     columns = plain_headers(columns)
     rows = list(zip(*columns.values(), strict=True))
     head = "".join(f'<th scope="col" style="{_CELL}">{_text(name)}</th>' for name in columns)
-    body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows[:ROWS_SHOWN])
+    body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows[:_ROWS_SHOWN])
     more = ""
-    if len(rows) > ROWS_SHOWN:
-        more = f"<p>and {len(rows) - ROWS_SHOWN} more</p>"
+    if len(rows) > _ROWS_SHOWN:
+        more = f"<p>and {len(rows) - _ROWS_SHOWN} more</p>"
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div style="overflow-x: auto">{table}</div>{more}'
 
@@ -212,10 +212,10 @@ def _varying(tables: Sequence[pd.DataFrame]) -> list[str]:
 
 
 _FORMATTERS: Mapping[tuple[str, str], Callable[[Any], str]] = {
-    ("dtsweep.analysis.recommend", "Recommendation"): recommendation_html,
-    ("dtsweep.analysis.study", "Study"): study_html,
-    ("dtsweep.plan.plan", "Plan"): plan_html,
+    ("dtsweep.analysis.recommend", "Recommendation"): _recommendation_html,
+    ("dtsweep.analysis.study", "Study"): _study_html,
+    ("dtsweep.plan.plan", "Plan"): _plan_html,
     ("dtsweep.report.content", "Content"): content_html,
-    ("dtsweep.report.frontiers", "Frontier"): frontier_html,
+    ("dtsweep.report.frontiers", "Frontier"): _frontier_html,
 }
 """Function for each class, by its module and name."""

@@ -24,11 +24,11 @@ from dtsweep.results.store import Results
 from dtsweep.secret import shared_trials, without_homes
 from dtsweep.show.markup import html_of
 from dtsweep.show.style import DARK
-from dtsweep.show.traces import example_plot, traces_of
-from dtsweep.show.view import view_of
+from dtsweep.show.traces import example_plot, trial_traces
+from dtsweep.show.view import page_view
 
 
-def document_of(view: dict[str, Any]) -> str:
+def _document_of(view: dict[str, Any]) -> str:
     """Assemble the page."""
     script, plotly = _file("page.js"), _plotly()
     raw = {
@@ -131,14 +131,14 @@ def page_of_content(content: Content, store: Results, *, refresh_s: float | None
     It is of `shared_trials` if others are to see the page.
     """
     ranks = frame_of(store.table("ranks", attempts=set(content.study.frame["attempt_id"])))
-    view = view_of(
+    view = page_view(
         content,
         place=str(store),
         ranks=ranks,
-        traces=traces_of(content, store),
+        traces=trial_traces(content, store),
         refresh_s=refresh_s,
     )
-    return document_of(changed_texts(view, without_homes))
+    return _document_of(changed_texts(view, without_homes))
 
 
 def write_page(page: str, file: str | Path) -> None:

@@ -79,7 +79,7 @@ class PlotPoint:
 
 
 @lru_cache(maxsize=1)
-def points_of(content: Content) -> tuple[PlotPoint, ...]:
+def plot_points(content: Content) -> tuple[PlotPoint, ...]:
     """Points of all frontiers: recommended ones, then those shown, then by throughput.
 
     Points without a throughput are the last ones. All plots of a report share the points.

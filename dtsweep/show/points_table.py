@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dtsweep.analysis.settings import axis_name
-from dtsweep.report.advice import bounds_of
+from dtsweep.report.advice import rows_of_bounds
 from dtsweep.report.content import Content
 from dtsweep.report.labels import (
     BATCH_SHAPE,
@@ -118,7 +118,7 @@ def _products(rows: pd.DataFrame) -> dict[str, list[str]]:
 
 def _cells(rows: pd.DataFrame, content: Content, recommended: set[str]) -> dict[str, list[str]]:
     """Columns of the points as the terminal has them, the ones that decide most first."""
-    bounds = bounds_of(rows, content.bounds)
+    bounds = rows_of_bounds(rows, content.bounds)
     amounts = amount_columns(rows)
     return (
         measured_columns(rows, varying=())

@@ -20,7 +20,7 @@ from dtsweep.show.style import (
     about_lines,
     cut,
     faded,
-    joined,
+    in_one_line,
     label,
     layout,
     title,
@@ -102,7 +102,7 @@ def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker")
     if ladders:
         traces.append(_ideal(sizes[-1]))
         kinds = "weak: same micro_batch × accumulation; strong: same global_batch"
-        subtitle = joined([kinds, about_lines(len(ladders), "slower group")])
+        subtitle = in_one_line([kinds, about_lines(len(ladders), "slower group")])
     words = {"worker": "workers", "node": "nodes"}[per]
     ticks = {"tickvals": sizes, "ticktext": [f"{size:g} ×" for size in sizes]}
     # On few pixels, neighbouring numbers would overlap.

@@ -18,12 +18,12 @@ from dtsweep.escape import html_text
 from dtsweep.results.store import Results
 from dtsweep.show.page import page_of
 
-ADDRESS = "127.0.0.1"
+_ADDRESS = "127.0.0.1"
 
-REFRESH_S = 5.0
+_REFRESH_S = 5.0
 """Time after which a page in a browser asks again."""
 
-HEADERS = {
+_HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -50,7 +50,7 @@ class PageServer(ThreadingHTTPServer):
         self.page = ServedPage(results)
         self._token = secrets.token_urlsafe(24)
         try:
-            super().__init__((ADDRESS, port), _Handler)
+            super().__init__((_ADDRESS, port), _Handler)
         except OSError as error:
             raise SweepError(
                 f"port {port} can't be used: {error.strerror}; leave --port out for a free one"
@@ -69,7 +69,7 @@ class PageServer(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         """Address of the page."""
-        return f"http://{ADDRESS}:{self.server_port}{self.path}"
+        return f"http://{_ADDRESS}:{self.server_port}{self.path}"
 
 
 class ServedPage:
@@ -94,7 +94,7 @@ class ServedPage:
             state = self._results.storage.sizes("trials")
             if state != self._shown or not self._html:
                 # It stays on this machine, so it has what a terminal shows.
-                self._html = page_of(self._results, with_hosts=True, refresh_s=REFRESH_S)
+                self._html = page_of(self._results, with_hosts=True, refresh_s=_REFRESH_S)
                 self._shown, self._made_s = state, time.time()
             return self._html, self._made_s
 
@@ -130,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
             answer = self._page()
         body = answer.text.encode()
         self.send_response(answer.status)
-        for name, value in HEADERS.items():
+        for name, value in _HEADERS.items():
             self.send_header(name, value)
         if answer.made_s is not None:
             # A page asks for this before it loads itself again.
@@ -150,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
             host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
         except ValueError:
             return False
-        return host in (ADDRESS, "localhost")
+        return host in (_ADDRESS, "localhost")
 
     def _has_token(self) -> bool:
         return hmac.compare_digest(self.path.encode(), self.server.path.encode())
@@ -170,6 +170,6 @@ def _waiting(words: str) -> str:
     """Page without results, which asks again."""
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>dtsweep</title>'
-        f'<meta http-equiv="refresh" content="{REFRESH_S:.0f}">'
+        f'<meta http-equiv="refresh" content="{_REFRESH_S:.0f}">'
         f"<p>No page yet: {html_text(words)}</p></html>"
     )

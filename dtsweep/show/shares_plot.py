@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dtsweep.report.advice import bounds_counted, bounds_of
+from dtsweep.report.advice import bounds_counted, rows_of_bounds
 from dtsweep.report.content import Content
 from dtsweep.report.tables import limit_columns, plain_headers
 from dtsweep.show.bar_rows import about_the_rest, bar_layout, bar_rows, bar_trace
@@ -15,9 +15,9 @@ from dtsweep.show.points import (
     PlotPoint,
     frame_of_points,
     name_columns,
-    points_of,
+    plot_points,
 )
-from dtsweep.show.style import joined, label, title
+from dtsweep.show.style import in_one_line, label, title
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ def shares_plot(content: Content) -> Plot:
     Noise may bring a part below 0; it is then drawn as 0, and hover has what was measured. Points
     on frontiers come first; points without a known part above 0 are left out.
     """
-    points = points_of(content)
+    points = plot_points(content)
     bounds = content.bounds.iloc[:0]
     if points:
-        bounds = bounds_of(frame_of_points(points), content.bounds)
+        bounds = rows_of_bounds(frame_of_points(points), content.bounds)
     bars = [
         _Bar(point, bound, place)
         for place, (point, bound) in enumerate(zip(points, bounds.to_dict("records"), strict=True))
@@ -64,7 +64,7 @@ def shares_plot(content: Content) -> Plot:
     return Plot(
         name="shares",
         title="Parts of a step",
-        subtitle=joined([_about_noise(drawn), about_the_rest([bar.point for bar in bars])]),
+        subtitle=in_one_line([_about_noise(drawn), about_the_rest([bar.point for bar in bars])]),
         description=_description(bars, bounds),
         traces=_traces(drawn),
         layout=_layout(drawn),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-Numbers = NDArray[np.float64]
+_Numbers = NDArray[np.float64]
 
 MOST_STEPS = 200
 """Largest number of steps of a thinned series."""
@@ -113,7 +113,7 @@ def _series(steps: pd.DataFrame, *, most: int) -> StepSeries:
     )
 
 
-def _from_end_to_end(steps: pd.DataFrame) -> Numbers:
+def _from_end_to_end(steps: pd.DataFrame) -> _Numbers:
     """Times of steps of ranks that step together."""
     start = steps["latest_start"]
     begin = steps["latest_end"].shift()
@@ -125,7 +125,7 @@ def _from_end_to_end(steps: pd.DataFrame) -> Numbers:
     return seconds.to_numpy(np.float64)
 
 
-def thinned(values: Numbers, *, most: int = MOST_STEPS) -> NDArray[np.int64]:
+def thinned(values: _Numbers, *, most: int = MOST_STEPS) -> NDArray[np.int64]:
     """Choose values that show what all would: the first, the last, and extremes in between.
 
     The others are divided into buckets of equal length, and the smallest and the largest value of

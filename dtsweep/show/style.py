@@ -54,7 +54,7 @@ FILLS = ("", "-dot")
 """Endings of a symbol's name, one for each model in turn; hollow symbols are undecided points."""
 
 
-class Series(NamedTuple):
+class _Series(NamedTuple):
     """Look of one line among several."""
 
     colour: str
@@ -63,14 +63,14 @@ class Series(NamedTuple):
 
 
 SERIES = (
-    Series("#0072B2", "circle", "solid"),
-    Series("#D55E00", "square", "dash"),
-    Series("#009E73", "diamond", "dashdot"),
-    Series("#CC79A7", "triangle-up", "dot"),
-    Series("#A87200", "cross", "longdash"),
-    Series("#8A6FD1", "x", "longdashdot"),
-    Series("#333333", "star", "solid"),
-    Series("#3D94CC", "hexagon", "dash"),
+    _Series("#0072B2", "circle", "solid"),
+    _Series("#D55E00", "square", "dash"),
+    _Series("#009E73", "diamond", "dashdot"),
+    _Series("#CC79A7", "triangle-up", "dot"),
+    _Series("#A87200", "cross", "longdash"),
+    _Series("#8A6FD1", "x", "longdashdot"),
+    _Series("#333333", "star", "solid"),
+    _Series("#3D94CC", "hexagon", "dash"),
 )
 """Lines of one plot; more can't be distinguished."""
 
@@ -173,6 +173,6 @@ def about_lines(count: int, noun: str) -> str:
     return f"{count_of(hidden, noun)} in the table alone"
 
 
-def joined(parts: Sequence[str], *, mark: str = "; ") -> str:
+def in_one_line(parts: Sequence[str], *, mark: str = "; ") -> str:
     """Join the parts of a subtitle that are not empty."""
     return mark.join(filter(None, parts))

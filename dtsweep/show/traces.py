@@ -37,7 +37,7 @@ _EXAMPLE = StepSeries(
 """A series with all that a plot may show: warm-up, measured steps, and their median."""
 
 
-def traces_of(content: Content, store: Results) -> list[dict[str, Any]]:
+def trial_traces(content: Content, store: Results) -> list[dict[str, Any]]:
     """Read the step times of each trial, the trials in the order of the frontiers.
 
     Returns:

@@ -9,10 +9,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import without_canaries
-from dtsweep.report.advice import bounds_of
+from dtsweep.report.advice import rows_of_bounds
 from dtsweep.report.answer import in_short
 from dtsweep.report.content import Content, Section
-from dtsweep.report.remarks import Remark, text_of
+from dtsweep.report.remarks import Remark, paragraph
 from dtsweep.report.tables import plain_headers, recommendation_columns
 from dtsweep.results.statuses import FLAG_MEANINGS, STATUS_MEANINGS
 from dtsweep.show.figures import plots_of
@@ -48,7 +48,7 @@ _SECTION_WIDTH = 10_000
 """Columns of text of a section: no line breaks, as a path in two parts would be shown."""
 
 
-def view_of(
+def page_view(
     content: Content,
     *,
     place: str,
@@ -65,7 +65,7 @@ def view_of(
         "refresh_s": refresh_s,
         "answers": _answers(content),
         "answers_table": _answers_table(content),
-        "frontier_answer": text_of(content.frontier_answer),
+        "frontier_answer": paragraph(content.frontier_answer),
         "none": _why_no_answer(content),
         "doubts": [one.text for one in (*content.unsound, *content.doubts)],
         "plots": [
@@ -114,19 +114,19 @@ def _answers(content: Content) -> list[dict[str, Any]]:
 def _answer(
     recommendation: Recommendation, paragraphs: Sequence[Sequence[Remark]], content: Content
 ) -> dict[str, Any]:
-    bound = bounds_of(recommendation.point.to_frame().T, content.bounds).iloc[0]
+    bound = rows_of_bounds(recommendation.point.to_frame().T, content.bounds).iloc[0]
     limit = f"{bound['bound_reason']}."
     if bound["bound"]:
         limit = f"{bound['bound']}: {limit}"
     # What to do next stands below a heading of its own.
     said = [[one for one in remarks if one.severity != "next"] for remarks in paragraphs]
-    step = text_of(one for remarks in paragraphs for one in remarks if one.severity == "next")
+    step = paragraph(one for remarks in paragraphs for one in remarks if one.severity == "next")
     if recommendation.is_decided:
         step = "The choice is decided: further launches would not change it."
     return {
         "state": in_short(recommendation),
         "is_decided": bool(recommendation.is_decided),
-        "sentences": [text_of(remarks) for remarks in said if remarks],
+        "sentences": [paragraph(remarks) for remarks in said if remarks],
         "limit": limit[:1].upper() + limit[1:],
         "next": step,
         "axes": [
@@ -154,7 +154,7 @@ def _why_no_answer(content: Content) -> str:
     if not content.frontiers:
         return "No trial ended ok, so there is no frontier."
     if not content.recommendations:
-        return text_of(content.advice[0][0])
+        return paragraph(content.advice[0][0])
     return ""
 
 

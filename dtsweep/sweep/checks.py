@@ -159,7 +159,7 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
         _check_values(name, axis)
 
 
-READ_BY_OWN_LOOPS = frozenset({"workers", "placement"})
+_READ_BY_OWN_LOOPS = frozenset({"workers", "placement"})
 """Fields of a point that have an effect on each training loop of the user."""
 
 READABLE_BY_OWN_LOOPS = (
@@ -176,7 +176,7 @@ READABLE_BY_OWN_LOOPS = (
 
 def fields_read(workload: Any) -> set[str]:
     """Fields of a point that may be axes of a training loop of the user."""
-    reads = {*READ_BY_OWN_LOOPS, *workload.reads()}
+    reads = {*_READ_BY_OWN_LOOPS, *workload.reads()}
     if {"micro_batch", "accumulation"} <= reads:
         # It follows from these.
         reads.add("global_batch")
@@ -222,7 +222,7 @@ def _check_name(name: Any, workload: Any) -> None:
     ):
         return
     if is_own_loop(workload):
-        hint = _hint_on_arguments(str(name), [*READ_BY_OWN_LOOPS, *workload.reads()])
+        hint = _hint_on_arguments(str(name), [*_READ_BY_OWN_LOOPS, *workload.reads()])
     elif near := nearest(str(name), allowed):
         hint = f"did you mean {allowed[near]!r}?"
     else:

@@ -31,7 +31,7 @@ class Harness:
     """Lowest CUDA compute capability of the ranks' GPUs; None before that is known."""
 
 
-class Constraint(NamedTuple):
+class _Constraint(NamedTuple):
     """A kind of point that can't be measured."""
 
     applies: Callable[[Point, Harness], bool]
@@ -83,48 +83,48 @@ def _unread_by_own_mode(point: Point) -> str | None:
     return next((name for name in unread if getattr(point, name) != DEFAULTS[name]), None)
 
 
-CONSTRAINTS: tuple[Constraint, ...] = (
-    Constraint(
+CONSTRAINTS: tuple[_Constraint, ...] = (
+    _Constraint(
         lambda point, _: point.sync == OWN and not has_own_mode(point.workload),
         "{point.workload.__class__.__name__} has no prepare(model, job), which sync=own needs",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.workers % point.grid.model > 0,
         "model_parallel={point.grid.model} does not divide workers={point.workers}; use a "
         "multiple of it",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: _lacks_loss(point),
         "{point.workload.__class__.__name__} has no loss(model, batch), which {point.sync} "
         "needs; sync=own calls its train_step",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: _unread_by_own_mode(point) is not None,
         "train_step of {point.workload.__class__.__name__} does not read {unread}; if it "
         "does, name it in OwnMode(reads=…)",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.unread_field is not None,
         "{point.unread_by} has no {point.unread_field}",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.slow_rank is not None and point.workers < 2,
         "slow_rank slows the last of several workers; set workers to at least 2",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.slow_rank is not None and _takes_own_passes(point),
         "slow_rank slows passes that dtsweep runs, and those of sync={point.sync} are the "
         "user's own; leave it out",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.balance is not None and point.workers < 2,
         "balance deals samples to several workers; set workers to at least 2",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.compression is not None and not point.mode.carries,
         "{point.sync} has no place for compression: what it exchanges is not in dtsweep's hands",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: (
             point.compression is not None
             and COMPRESSIONS[point.compression].exchange not in (point.mode.carries or EXCHANGES)
@@ -132,7 +132,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         "{point.sync} adds up what travels on its way, "
         "which payloads of {point.compression} can't be",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: (
             point.compression is not None
             and COMPRESSIONS[point.compression].needs_matrices
@@ -140,7 +140,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         ),
         "{point.compression} needs whole matrices, {point.sync} exchanges pieces of them",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: (
             point.local_momentum != DEFAULTS["local_momentum"]
             and point.optimizer == "sgd"
@@ -149,89 +149,89 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         "optimizer=sgd has no state, so local_momentum={point.local_momentum} is keep; use "
         "local_momentum=keep",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.topology == "exponential" and point.workers < 3,
         "with workers={point.workers} the exponential graph is the ring; use topology=ring",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: not point.overlap and point.bucket_bytes is not None,
         "with overlap=False all gradients travel together, in one bucket: "
         "bucket_bytes is not read; leave it out",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.node_size is not None and point.workers % point.node_size > 0,
         "node_size={point.node_size} does not divide workers={point.workers}; use a divisor",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.sync == "fsdp" and point.reshard == "never",
         "fsdp that never reshards is fsdp_grad; use sync=fsdp_grad",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.sync == "hsdp" and point.reshard == "node",
         "hsdp has its shards inside nodes already; leave reshard=node out, or use sync=fsdp",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: (
             point.sync == "fsdp" and point.node_size is not None and point.reshard is None
         ),
         "fsdp reads node_size with reshard=node alone; set that, or leave node_size out",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.reshard == "node" and not _can_have_nodes(point),
         "reshard=node needs several nodes of several workers; use workers and node_size "
         "for that, at least 4 workers",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: (
             point.shard_precision is not None and point.precision != point.shard_precision
         ),
         "shard_precision={point.shard_precision} also computes in that type; set "
         "precision={point.shard_precision}",
     ),
-    Constraint(
+    _Constraint(
         lambda point, harness: point.offload and harness.has_gpus is False,
         "offload needs GPUs: on a CPU everything is in main memory; use offload=False",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: _needs_asynchrony(point) is not None,
         "with staleness=0 all workers push and pull in each step; {asynchronous} needs "
         "staleness=None or a bound of at least 1",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.drop_slowest > 0 and point.staleness != 0,
         "with staleness={point.staleness} each push is an update of its own; set "
         "staleness=0 for drop_slowest",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.drop_slowest >= point.workers,
         "drop_slowest={point.drop_slowest} leaves no gradient of workers={point.workers}; "
         "use fewer",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.replicas > 1 and point.drop_slowest > 0,
         "with drop_slowest the first shard chooses gradients for all of them, and its "
         "replicas don't have that choice; use replicas=1 or drop_slowest=0",
     ),
-    Constraint(
+    _Constraint(
         lambda point, harness: point.server_device == "gpu" and harness.has_gpus is False,
         "server_device=gpu needs GPUs; use server_device=cpu",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.mode.shards and _leaves_parameters_out(point.workload),
         "{point.sync} needs passes that use every parameter; "
         "{point.workload.__class__.__name__} has find_unused_parameters in its ddp_options; use "
         "sync=ddp",
     ),
-    Constraint(
+    _Constraint(
         lambda point, _: point.optimizer != DEFAULTS["optimizer"] and point.has_own_optimizer,
         "{point.workload.__class__.__name__} has an optimizer of its own, "
         "the point's is not read{how_to_read}",
     ),
-    Constraint(
+    _Constraint(
         lambda point, harness: PRECISIONS[point.precision].needs_gpu and harness.has_gpus is False,
         "precision {point.precision} needs a GPU; use fp32",
     ),
-    Constraint(
+    _Constraint(
         lambda point, harness: (
             PRECISIONS[point.precision].needs_gpu
             and PRECISIONS[point.precision].is_beyond(harness.compute_capability)
@@ -240,16 +240,16 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         "{precision.compute_capability[0]}.{precision.compute_capability[1]} or higher, here: "
         "{harness.compute_capability[0]}.{harness.compute_capability[1]}; use fp32",
     ),
-    Constraint(
+    _Constraint(
         lambda point, harness: point.mode.needs_ray and harness.name != "ray",
         "{point.sync} needs Ray",
     ),
-    Constraint(
+    _Constraint(
         lambda point, harness: point.mode.shares_memory and harness.has_gpus is True,
         "{point.sync} shares parameters in main memory; use CPUs alone: "
         "Resources(gpus_per_worker=0)",
     ),
-    Constraint(
+    _Constraint(
         lambda point, harness: (
             point.mode.shares_memory
             and point.workers > 1
@@ -258,11 +258,11 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         ),
         "{point.sync} needs placement=strict_pack: its workers share the memory of a node",
     ),
-    Constraint(
+    _Constraint(
         lambda point, harness: point.workers > 1 and harness.name == "in_process",
         "in this process there is one worker, not {point.workers}",
     ),
-    Constraint(
+    _Constraint(
         lambda point, harness: bool(point.environment) and harness.name == "in_process",
         "an env. axis needs worker processes of their own",
     ),
@@ -270,7 +270,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
 """In the order in which they are asked; the first that applies is the reason."""
 
 
-HOW_TO_READ = '; if prepare reads it, declare OwnMode(reads=("optimizer",))'
+_HOW_TO_READ = '; if prepare reads it, declare OwnMode(reads=("optimizer",))'
 
 
 def impossible(point: Point, harness: Harness = Harness()) -> str | None:  # frozen
@@ -293,5 +293,5 @@ def impossible(point: Point, harness: Harness = Harness()) -> str | None:  # fro
         harness=harness,
         unread=_unread_by_own_mode(point),
         asynchronous=_needs_asynchrony(point),
-        how_to_read=HOW_TO_READ if point.sync == OWN else "",
+        how_to_read=_HOW_TO_READ if point.sync == OWN else "",
     )

@@ -18,7 +18,7 @@ they exchange can't be seen.
 EXCHANGE_PARTS = ("gradients", "parameters")
 """Parts of an exchange that a step may leave out, by what the messages carry."""
 
-AGREEMENTS = ("gradients", "parameters", "nothing")
+_AGREEMENTS = ("gradients", "parameters", "nothing")
 """Agreements of ranks that have copies of a parameter.
 
 `gradients`: they give their optimizers equal gradients, and so have equal parameters. `parameters`:
@@ -43,7 +43,7 @@ class Grid:
     """
 
 
-def all_data_parallel(fields: Fields) -> Grid:
+def _all_data_parallel(fields: Fields) -> Grid:
     """Each worker has a whole model."""
     return Grid(data=fields["workers"])
 
@@ -76,7 +76,7 @@ class ModeInfo:
     None: one step of each data-parallel group, of one group where steps are asynchronous.
     """
 
-    grid: Callable[[Fields], Grid] = all_data_parallel
+    grid: Callable[[Fields], Grid] = _all_data_parallel
     """From the fields of a point to the division of its workers."""
 
     first_steps: Callable[[Fields], int] = lambda _: 0
@@ -109,7 +109,7 @@ class ModeInfo:
     """From the fields of a point to the server processes that its ranks need in addition."""
 
     agree: str = "nothing"
-    """One of `AGREEMENTS`: a trial whose ranks don't is `wrong_gradient` or `wrong_parameters`."""
+    """One of `_AGREEMENTS`: a trial whose ranks don't is `wrong_gradient` or `wrong_parameters`."""
 
     shards: bool = False
     """True if a rank keeps a part of each parameter and gradient alone, as a `DTensor`."""
@@ -170,7 +170,7 @@ class OwnMode:
     """Consecutive workers that share one model and its samples: tensor or pipeline parallel."""
 
     agree: str = "parameters"
-    """One of `AGREEMENTS`: what is compared between workers with copies of a parameter."""
+    """One of `_AGREEMENTS`: what is compared between workers with copies of a parameter."""
 
     gradient_tolerance: float | None = None
     """Largest `gradient_error` of an exact point; None is that of its `precision`.
@@ -193,10 +193,10 @@ class OwnMode:
                 f"{', '.join(allowed)}",
                 word="semantics",
             )
-        if self.agree not in AGREEMENTS:
+        if self.agree not in _AGREEMENTS:
             raise SweepError(
                 f"OwnMode(agree={quoted(self.agree)}) is unknown; use one of "
-                f"{', '.join(AGREEMENTS)}",
+                f"{', '.join(_AGREEMENTS)}",
                 word="agree",
             )
         if not isinstance(self.reads, tuple):

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True, kw_only=True)
-class Precision:
+class _Precision:
     """Precision of a trial's matrix products; parameters stay in fp32."""
 
     dtype: str
@@ -36,11 +36,13 @@ class Precision:
         return capability < self.compute_capability
 
 
-PRECISIONS: Mapping[str, Precision] = MappingProxyType(
+PRECISIONS: Mapping[str, _Precision] = MappingProxyType(
     {
-        "fp32": Precision(dtype="float32", gradient_tolerance=0.01),
-        "tf32": Precision(dtype="float32", is_tf32=True, compute_capability=(8, 0), needs_gpu=True),
-        "bf16": Precision(dtype="bfloat16", is_autocast=True, compute_capability=(8, 0)),
+        "fp32": _Precision(dtype="float32", gradient_tolerance=0.01),
+        "tf32": _Precision(
+            dtype="float32", is_tf32=True, compute_capability=(8, 0), needs_gpu=True
+        ),
+        "bf16": _Precision(dtype="bfloat16", is_autocast=True, compute_capability=(8, 0)),
     }
 )
 """Every precision by the name that an axis uses."""

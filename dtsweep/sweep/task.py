@@ -12,7 +12,7 @@ from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.values import with_fields, workload_fields
 
-CANARY_HALF_WIDTH = 0.01
+_CANARY_HALF_WIDTH = 0.01
 """Target half-width of a canary's mean step; two such canaries resolve 1.4 %."""
 
 HEADING = "--- dtsweep: "
@@ -94,7 +94,7 @@ def task_of(
         as_canary = {"role": role}
         measure = sweep.measure
         if measure.half_width is not None:
-            measure = replace(measure, half_width=min(measure.half_width, CANARY_HALF_WIDTH))
+            measure = replace(measure, half_width=min(measure.half_width, _CANARY_HALF_WIDTH))
     trial_id = trial_name(sweep, point, repeat=repeat, **as_canary)
     fresh = ""
     if sweep.measure.fresh:

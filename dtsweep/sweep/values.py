@@ -79,7 +79,7 @@ def with_fields(workload: Any, values: Mapping[str, Any]) -> Any:
     return replace(workload, **fields_of_class)
 
 
-def value_of(workload: Any, name: str) -> Any:
+def _value_of(workload: Any, name: str) -> Any:
     """Value of a field of a workload, or of an argument `args.NAME`."""
     if name.startswith(ARGS):
         return workload.args[name.removeprefix(ARGS)]
@@ -149,7 +149,7 @@ def workload_fields(workload: Any) -> dict[str, Any]:
         SweepError: for a value of another type than its annotation.
     """
     return {
-        name: workload_value(name, value_of(workload, name), hint)
+        name: workload_value(name, _value_of(workload, name), hint)
         for name, hint in workload_types(workload).items()
     }
 
@@ -212,7 +212,7 @@ _KINDS = {
 def value_of_axis(point: Any, name: str) -> Any:
     """Value that a point has of an axis, a field of its workload or a variable among them."""
     if name.startswith(("workload.", ARGS)):
-        return value_of(point.workload, name.removeprefix("workload."))
+        return _value_of(point.workload, name.removeprefix("workload."))
     if name.startswith("env."):
         return point.environment.get(name.removeprefix("env."))
     return getattr(point, name)

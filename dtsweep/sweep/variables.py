@@ -7,7 +7,7 @@ import re
 
 from dtsweep.errors import SweepError, quoted
 
-NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 """Names that every shell and program takes."""
 
 
@@ -17,7 +17,7 @@ def check_variable_name(name: object, *, where: str) -> None:
     Raises:
         SweepError: it can't. A value that was written into the name is not repeated.
     """
-    if isinstance(name, str) and NAME.fullmatch(name):
+    if isinstance(name, str) and _NAME.fullmatch(name):
         return
     shown = name
     if isinstance(name, str) and "=" in name:

@@ -18,19 +18,19 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_
 
 from dtsweep.sync.shard_policies import param_groups_of
 
-Loss = Callable[[nn.Module, Any], torch.Tensor]
+_Loss = Callable[[nn.Module, Any], torch.Tensor]
 """A workload's loss."""
 
-COMPARED_PASSES = 3
+_COMPARED_PASSES = 3
 """Passes at the start in which every event is compared: most ranks that differ do so early."""
 
 PATIENCE_S = 10.0
 """Time in which all ranks must leave the order of the pass before, if one of them does."""
 
-WAY_OUT = "sharded blocks need one order on all workers; use sync=ddp"
+_WAY_OUT = "sharded blocks need one order on all workers; use sync=ddp"
 
-FORWARD_END = "the end of loss"
-BACKWARD_END = "the end of backward"
+_FORWARD_END = "the end of loss"
+_BACKWARD_END = "the end of backward"
 
 
 class OrderError(ValueError):
@@ -41,7 +41,7 @@ class BlockOrder:
     """Compares this rank's events with those of the other ranks, pass by pass.
 
     An event is the call of a block in forward, its gather in backward, the reduction of its
-    gradients, or the end of forward or backward. In the first `COMPARED_PASSES` each one is
+    gradients, or the end of forward or backward. In the first `_COMPARED_PASSES` each one is
     compared before it happens, through the key-value store. A later pass that has the order of the
     one before exchanges nothing. One that leaves that order is compared from there on: all ranks
     must leave it at the same event.
@@ -84,7 +84,7 @@ class BlockOrder:
                     group, "post_backward", functools.partial(_reduction, name=name)
                 )
 
-    def followed(self, loss: Loss) -> Loss:
+    def followed(self, loss: _Loss) -> _Loss:
         """The loss, whose calls are followed as forward."""
 
         def follow(model: nn.Module, batch: Any) -> torch.Tensor:
@@ -94,7 +94,7 @@ class BlockOrder:
                 value = loss(model, batch)
             finally:
                 self._is_forward = False
-            self._follow(FORWARD_END)
+            self._follow(_FORWARD_END)
             return value
 
         return follow
@@ -103,11 +103,11 @@ class BlockOrder:
         """End a pass after its backward, if one was begun."""
         if not self._events or not self.is_followed:
             return
-        self._follow(BACKWARD_END)
+        self._follow(_BACKWARD_END)
         self._passes += 1
         self._expected = self._events
         self._events = []
-        self._is_compared = self._passes < COMPARED_PASSES
+        self._is_compared = self._passes < _COMPARED_PASSES
 
     def _called(self, name: str, *_: Any) -> None:
         # Calls in backward, of checkpoints, repeat those in forward.
@@ -182,7 +182,7 @@ class BlockOrder:
             after = f"after {self._events[-1]}"
         named = ", ".join(f"on {who} {event}" for who, event in events.items())
         return OrderError(
-            f"workers come to the model's blocks in different orders: {after} {named}; {WAY_OUT}"
+            f"workers come to the model's blocks in different orders: {after} {named}; {_WAY_OUT}"
         )
 
 

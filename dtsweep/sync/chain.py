@@ -51,9 +51,9 @@ class Chain:
         self._death = ActorDiedError()
         """The last error by which a replica was found dead."""
 
-    def call(self, method: str, *given: Any, of_tail: bool = False, **named: Any) -> Call:
+    def call(self, method: str, *given: Any, of_tail: bool = False, **named: Any) -> _Call:
         """Begin a call of the head or the tail; `answers_of` waits for it."""
-        return Call(chain=self, method=method, given=given, named=named, of_tail=of_tail)
+        return _Call(chain=self, method=method, given=given, named=named, of_tail=of_tail)
 
     async def ask(self, method: str, *given: Any, **named: Any) -> Any:
         """Call the head, and wait for the answer of the first one that does not die."""
@@ -108,7 +108,7 @@ class Chain:
 
 
 @dataclass(kw_only=True)
-class Call:
+class _Call:
     """A call of a chain, which is repeated at another replica if its own dies."""
 
     chain: Chain
@@ -146,7 +146,7 @@ class Call:
         self.answer = getattr(replica, self.method).remote(*self.given, **self.named)
 
 
-def answers_of(calls: Sequence[Call]) -> list[Any]:
+def answers_of(calls: Sequence[_Call]) -> list[Any]:
     """Wait for all of these calls.
 
     Raises:

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dtsweep.sync.model_blocks import blocks_of
 
-NO_BLOCKS = (
+_NO_BLOCKS = (
     "checkpointing='blocks' found no block made of several layers in the model, so nothing would "
     "be saved; give the workload blocks(model), or leave checkpointing out"
 )
@@ -38,7 +38,7 @@ def checkpoint_blocks(model: nn.Module, workload: Any) -> Sequence[nn.Module]:
     blocks = blocks_of(workload, model)
     is_named = callable(getattr(workload, "blocks", None))
     if not blocks or not (is_named or any(list(block.children()) for block in blocks)):
-        raise ValueError(NO_BLOCKS)
+        raise ValueError(_NO_BLOCKS)
     for block in blocks:
         # On the object: `deepcopy` binds the method to the copied block.
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)

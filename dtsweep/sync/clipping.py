@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, distributed, nn
 
-EPSILON = 1e-6
+_EPSILON = 1e-6
 """Added to a norm before it divides, as `torch.nn.utils.clip_grad_norm_` does."""
 
 
@@ -33,7 +33,7 @@ def clip_alone(gradients: list[Tensor], limit: float | None) -> None:
     """As `clip`, for a rank's own parts of gradients, by their norm alone: without an exchange."""
     if limit is not None and gradients:
         norm = nn.utils.get_total_norm(gradients)
-        torch._foreach_mul_(gradients, (limit / (norm + EPSILON)).clamp(max=1.0))
+        torch._foreach_mul_(gradients, (limit / (norm + _EPSILON)).clamp(max=1.0))
 
 
 def clip_offloaded(
@@ -53,7 +53,7 @@ def clip_offloaded(
     """
     squared_norm = nn.utils.get_total_norm(gradients).square().to(device)
     distributed.all_reduce(squared_norm, group=group)
-    factor = (limit / (squared_norm.sqrt() + EPSILON)).clamp(max=1.0)
+    factor = (limit / (squared_norm.sqrt() + _EPSILON)).clamp(max=1.0)
     torch._foreach_mul_(gradients, factor.cpu())
 
 
@@ -64,5 +64,5 @@ def clip_factor(squared_norm: float, limit: float) -> float:
     (0.5, 1.0)
     """
     # Not `min`, which would hide a norm that is not a number.
-    factor = limit / (squared_norm**0.5 + EPSILON)
+    factor = limit / (squared_norm**0.5 + _EPSILON)
     return 1.0 if factor > 1.0 else factor

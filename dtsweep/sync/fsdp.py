@@ -25,13 +25,13 @@ from dtsweep.sync.model_blocks import blocks_of, described
 from dtsweep.sync.passes import make_contiguous, passes, share_weights
 from dtsweep.sync.shard_policies import kept_in, node_mesh, param_groups_of, policies, whole_bytes
 
-FREED = (
+_FREED = (
     "backward needs parameters that were freed after forward, for example of a block that returns "
     "an object of its own class, or with create_graph=True; use sync=fsdp_grad"
 )
 """Message where a block's parameters are used after they were freed."""
 
-OUTSIDE = (
+_OUTSIDE = (
     "the loss uses a parameter outside the forward of its module, where FSDP has it in shards, as "
     "functional_call or a module's method do; call model(...) itself, or use sync=ddp"
 )
@@ -120,9 +120,9 @@ class Fsdp(SyncMode):
                 self._order.end_pass()
         except RuntimeError as error:
             if self.reshards and "storage of size 0" in str(error):
-                raise RuntimeError(FREED) from error
+                raise RuntimeError(_FREED) from error
             if "mixed torch.Tensor and DTensor" in str(error):
-                raise RuntimeError(OUTSIDE) from error
+                raise RuntimeError(_OUTSIDE) from error
             raise
         if not exchange:
             self._give_shards()

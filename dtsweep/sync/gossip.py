@@ -58,10 +58,10 @@ class Gossip(LocalStepsMode):
 
     def _neighbours(self, turn: int) -> tuple[list[int], list[int]]:
         point = self._job.point
-        return neighbours(point.topology, rank=self._job.rank, ranks=point.workers, turn=turn)
+        return _neighbours(point.topology, rank=self._job.rank, ranks=point.workers, turn=turn)
 
 
-def neighbours(
+def _neighbours(
     topology: str | None, *, rank: int, ranks: int, turn: int
 ) -> tuple[list[int], list[int]]:
     """Ranks that a worker sends to in a round, and ranks that it receives from.
@@ -72,9 +72,9 @@ def neighbours(
         ranks: number of workers.
         turn: number of the round, from 0.
 
-    >>> neighbours("ring", rank=0, ranks=4, turn=0)
+    >>> _neighbours("ring", rank=0, ranks=4, turn=0)
     ([1, 3], [1, 3])
-    >>> [neighbours("exponential", rank=0, ranks=4, turn=turn) for turn in range(3)]
+    >>> [_neighbours("exponential", rank=0, ranks=4, turn=turn) for turn in range(3)]
     [([1], [3]), ([2], [2]), ([1], [3])]
     """
     if ranks == 1:

@@ -20,8 +20,8 @@ from dtsweep.sync.passes import passes, share_weights
 from dtsweep.sync.shared_memory import (
     SharedMemory,
     allocate_shared,
+    bytes_for,
     map_shared,
-    room_for,
     shared_views,
     update_counts,
 )
@@ -118,7 +118,7 @@ class Hogwild(SyncMode):
         error: OSError | None = None
         if self._job.rank == 0:
             try:
-                memory = allocate_shared(room_for(self._trained, workers))
+                memory = allocate_shared(bytes_for(self._trained, workers))
                 place = [memory.place]
                 views = shared_views(memory, self._trained, workers)
                 torch._foreach_copy_(views, [p.detach() for p in self._trained])

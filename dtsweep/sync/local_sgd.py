@@ -111,7 +111,7 @@ class LocalSgd(LocalStepsMode):
     def _averaged_state(self) -> list[list[Tensor]]:
         if self._job.point.local_momentum != "average":
             return []
-        return moments_of(self._optimizer, self._trained)
+        return _moments_of(self._optimizer, self._trained)
 
     @torch.no_grad()
     def _average(self, tensors: Sequence[Tensor]) -> None:
@@ -124,7 +124,7 @@ class LocalSgd(LocalStepsMode):
         set_values(tensors, flat)
 
 
-def moments_of(
+def _moments_of(
     optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]
 ) -> list[list[Tensor]]:
     """Tensors of an optimizer's state that gradients went into, a list for each name and type.

@@ -17,11 +17,11 @@ from dtsweep.sync.clipping import clip
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import kept_loss, passes
 
-TrainStep = Callable[[Any, Any, Iterator[Any], Callable[[str], None]], Any]
+_TrainStep = Callable[[Any, Any, Iterator[Any], Callable[[str], None]], Any]
 """A workload's `train_step(model, optimizer, batches, mark)`, which returns the loss or None."""
 
 
-MARKED = ("data", "forward", "backward", "sync", "optimizer")
+_MARKED = ("data", "forward", "backward", "sync", "optimizer")
 """Phases that a `train_step` may mark."""
 
 
@@ -36,7 +36,7 @@ class Own(SyncMode):
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
         super().__init__(job)
-        self._train_step: TrainStep | None = None
+        self._train_step: _TrainStep | None = None
         if has_train_step(job.point.workload):
             self._train_step = job.point.workload.train_step
 
@@ -83,9 +83,9 @@ class Own(SyncMode):
             return self._pass_and_update(batches, clock)
 
         def mark(phase: str) -> None:
-            if phase not in MARKED:
+            if phase not in _MARKED:
                 raise ValueError(
-                    f"mark({phase!r}): train_step marks the end of one of {', '.join(MARKED)}"
+                    f"mark({phase!r}): train_step marks the end of one of {', '.join(_MARKED)}"
                 )
             clock.mark(phase)
 

@@ -38,7 +38,7 @@ from dtsweep.sync.passes import passes, share_weights
 from dtsweep.sync.pushes import Pushes, read_only
 from dtsweep.sync.server_shard import Flat, flat_dtype, split
 
-FETCH_S = 10.0
+_FETCH_S = 10.0
 """Time limit for the values that a tail has stored, before it is asked again; then twice that."""
 
 
@@ -61,7 +61,7 @@ class ParameterServer(SyncMode):
         self._accrued: dict[int, Tensor] = {}
         self._is_watched = False
         self._seen = (0.0, 0.0)
-        self._fetch_s = FETCH_S
+        self._fetch_s = _FETCH_S
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Spread the parameters over the shards; rank 0's values are everybody's."""

@@ -16,7 +16,7 @@ from dtsweep.compression.coding import coding_for
 from dtsweep.compression.compression import Compression, Layout, compression_for
 from dtsweep.sweep.point import Point
 
-CPU = torch.device("cpu")
+_CPU = torch.device("cpu")
 
 
 def read_only(values: NDArray[Any]) -> Tensor:
@@ -34,7 +34,7 @@ class Pushes:
         self,
         point: Point,
         shapes: Sequence[torch.Size],
-        device: torch.device = CPU,
+        device: torch.device = _CPU,
         *,
         dtype: torch.dtype = torch.float32,
         notes_norm: bool = False,

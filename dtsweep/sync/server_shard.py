@@ -74,7 +74,7 @@ class Shard:
             ValueError: the optimizer can't be divided among shards, or it takes sparse gradients
                 alone.
         """
-        device = device_of(point)
+        device = _device_of(point)
         self._optimizer, self._parameters = _make_optimizer(
             parameters, make_optimizer=make_optimizer, point=point, device=device
         )
@@ -370,7 +370,7 @@ def _done(result: tuple[int, int]) -> asyncio.Future[tuple[int, int]]:
     return future
 
 
-def device_of(point: Point) -> torch.device:
+def _device_of(point: Point) -> torch.device:
     """Device of a server's parameters: its process sees one GPU at most."""
     return torch.device("cuda" if point.server_device == "gpu" else "cpu")
 

@@ -19,7 +19,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_common import HSDPMeshInfo
 from dtsweep.sync.groups import mesh_of_nodes
 from dtsweep.sync.mode import Job
 
-SHARD_TYPES = {"bf16": torch.bfloat16}
+_SHARD_TYPES = {"bf16": torch.bfloat16}
 """Types of gathered parameters, by the values of `shard_precision`."""
 
 
@@ -29,7 +29,7 @@ def policies(job: Job) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     if point.shard_precision is not None:
         arguments["mp_policy"] = MixedPrecisionPolicy(
-            param_dtype=SHARD_TYPES[point.shard_precision], reduce_dtype=torch.float32
+            param_dtype=_SHARD_TYPES[point.shard_precision], reduce_dtype=torch.float32
         )
     if point.offload:
         # Memory can be pinned for a GPU alone.
@@ -49,7 +49,7 @@ def whole_bytes(model: nn.Module, job: Job) -> tuple[int, int]:
     for parameter in model.parameters():
         gathered_type = parameter.dtype
         if job.point.shard_precision is not None and parameter.is_floating_point():
-            gathered_type = SHARD_TYPES[job.point.shard_precision]
+            gathered_type = _SHARD_TYPES[job.point.shard_precision]
         parameters_bytes += parameter.numel() * gathered_type.itemsize
         if parameter.requires_grad:
             gradients_bytes += parameter.numel() * parameter.element_size()

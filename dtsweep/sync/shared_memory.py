@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-LINE = 64
+_LINE = 64
 """Bytes of a cache line: what starts on a line of its own is written by one core at a time."""
 
 
@@ -48,10 +48,10 @@ def allocate_shared(size: int) -> SharedMemory:
     if not hasattr(os, "memfd_create"):
         raise OSError("no memory without a name: memfd_create is Linux's")
     descriptor = os.memfd_create("dtsweep-parameters")
-    os.ftruncate(descriptor, LINE + size)
-    token = os.urandom(LINE // 2).hex()
+    os.ftruncate(descriptor, _LINE + size)
+    token = os.urandom(_LINE // 2).hex()
     memory = SharedMemory(descriptor, token)
-    memory.mapped[:LINE] = token.encode()
+    memory.mapped[:_LINE] = token.encode()
     return memory
 
 
@@ -62,21 +62,21 @@ def map_shared(place: str) -> SharedMemory | None:
         memory = SharedMemory(os.open(path, os.O_RDWR), token)
     except (OSError, ValueError):
         return None
-    if memory.mapped[:LINE] != token.encode():
+    if memory.mapped[:_LINE] != token.encode():
         memory.forget_place()
         return None
     return memory
 
 
-def room_for(parameters: Sequence[nn.Parameter], workers: int) -> int:
+def bytes_for(parameters: Sequence[nn.Parameter], workers: int) -> int:
     """Bytes for the counts of the workers' updates and for the parameters."""
-    return LINE * workers + sum(_lines(p) for p in parameters)
+    return _LINE * workers + sum(_lines(p) for p in parameters)
 
 
 def update_counts(memory: SharedMemory, workers: int) -> NDArray[np.int64]:
     """(workers,) number of updates; each worker writes its own alone, so that no count is lost."""
-    counts = np.frombuffer(memory.mapped, np.int64, count=workers * LINE // 8, offset=LINE)
-    return counts[:: LINE // 8]
+    counts = np.frombuffer(memory.mapped, np.int64, count=workers * _LINE // 8, offset=_LINE)
+    return counts[:: _LINE // 8]
 
 
 def shared_views(
@@ -84,7 +84,7 @@ def shared_views(
 ) -> list[Tensor]:
     """Tensors in the memory, each with the shape, type and strides of a parameter."""
     values = torch.frombuffer(memory.mapped, dtype=torch.uint8)
-    views, begin = [], LINE * (1 + workers)
+    views, begin = [], _LINE * (1 + workers)
     for parameter in parameters:
         # Strides stay, as those of channels_last; but not of elements that share memory.
         layout = torch.empty_like(parameter, device="meta")
@@ -96,4 +96,4 @@ def shared_views(
 
 def _lines(parameter: nn.Parameter) -> int:
     """Bytes of a parameter, filled up to whole lines."""
-    return -(-parameter.nbytes // LINE) * LINE
+    return -(-parameter.nbytes // _LINE) * _LINE

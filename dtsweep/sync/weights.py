@@ -11,11 +11,11 @@ from torch import Tensor, distributed
 
 from dtsweep.sync.mode import Job
 
-Weight = Callable[[Any], Tensor | float]
+_Weight = Callable[[Any], Tensor | float]
 """A workload's `weight`: from a batch to what its mean loss counts, such as a number of tokens."""
 
 
-def weight_of(workload: Any) -> Weight | None:
+def weight_of(workload: Any) -> _Weight | None:
     """The workload's `weight`, if it has one."""
     weight = getattr(workload, "weight", None)
     if callable(weight):
@@ -31,7 +31,7 @@ class PassFactors:
     """
 
     def __init__(
-        self, job: Job, weight: Weight, batches: Sequence[Any], *, exchange: bool = True
+        self, job: Job, weight: _Weight, batches: Sequence[Any], *, exchange: bool = True
     ) -> None:
         """Begin to add up the weights of all workers.
 

@@ -16,10 +16,10 @@ from dtsweep.sync.comm_hook import CommHook
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, refuse_shared_memory, trained_parameters
 
-MIB = 2**20
+_MIB = 2**20
 
 
-UNUSED = (
+_UNUSED = (
     "a pass did not use every parameter; give the workload "
     "ddp_options = {'find_unused_parameters': True}"
 )
@@ -72,7 +72,7 @@ class WrappedMode(SyncMode):
         except RuntimeError as error:
             is_plain = not (self._model.find_unused_parameters or self._model.static_graph)
             if is_plain and str(error).startswith("Expected to have finished reduction"):
-                raise RuntimeError(UNUSED) from error
+                raise RuntimeError(_UNUSED) from error
             raise
         if self._hook and exchange:
             self._hook.finish()
@@ -118,7 +118,7 @@ class WrappedMode(SyncMode):
             size = model_bytes
         if size is None:
             return {}
-        return {"bucket_cap_mb": max(size, 1) / MIB}
+        return {"bucket_cap_mb": max(size, 1) / _MIB}
 
     def _give_gradients(self) -> None:
         """Give each parameter a gradient where DDP needs those of all passes since an exchange.

@@ -21,13 +21,13 @@ from dtsweep.secret import without_homes
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_NAME = 120
+_MOST_NAME = 120
 """Characters of a trial's name."""
 
 MOST_STEPS = 1000
 """Steps of a trial that a tracker gets; of more, as many that are equally far apart."""
 
-CHOSEN = (
+_CHOSEN = (
     "repeat",
     "seed",
     "fresh",
@@ -40,7 +40,7 @@ CHOSEN = (
 )
 """Parameters that are not settings of a point, or follow from them."""
 
-LEFT_OUT = ("attempt", "row_number", "role")
+_LEFT_OUT = ("attempt", "row_number", "role")
 """Columns that are neither parameters, metrics nor tags."""
 
 UNITS: Mapping[str, str] = {column.name: column.unit for column in TRIALS if column.unit}
@@ -120,11 +120,11 @@ def export_of(frame: pd.DataFrame, steps: pd.DataFrame, *, sweep: str) -> Export
     of_trials = dict(iter(steps_of(steps).groupby("attempt_id")))
     point_settings = setting_columns(frame)
     named_by = [name for name in point_settings if frame[name].nunique(dropna=False) > 1]
-    settings = [*point_settings, *(name for name in CHOSEN if name in frame)]
+    settings = [*point_settings, *(name for name in _CHOSEN if name in frame)]
     numbers = set(frame.select_dtypes("number"))
     trials = []
     for row in known_rows(frame):
-        others = [name for name in row if name not in settings and name not in LEFT_OUT]
+        others = [name for name in row if name not in settings and name not in _LEFT_OUT]
         started_s = row.get("started_at", datetime.now(UTC)).timestamp()
         parts = [row.get(name, 0.0) for name in ("startup_s", "trial_s", "overhead_s")]
         trial = ExportedTrial(
@@ -217,4 +217,4 @@ def _name(row: Mapping[str, Any], named_by: Collection[str]) -> str:
     ]
     if row.get("repeat", 1) > 1:
         settings.append(f"repeat={row['repeat']}")
-    return shortened(" ".join(settings) or row["trial_id"], MOST_NAME)
+    return shortened(" ".join(settings) or row["trial_id"], _MOST_NAME)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 ATTEMPT = "dtsweep.attempt_id"
 """Tag by which a run is found again."""
 
-MOST_TEXT = 5000
+_MOST_TEXT = 5000
 """Characters of a parameter or a tag: servers take no more."""
 
-PARAMETERS_AT_ONCE = 100
-METRICS_AT_ONCE = 900
+_PARAMETERS_AT_ONCE = 100
+_METRICS_AT_ONCE = 900
 """Values that a server takes in one call: of parameters 100, of all 1,000."""
 
 _ENVIRONMENT = {
@@ -33,7 +33,7 @@ _ENVIRONMENT = {
 """Settings of the client, unless the user has others: its own waits last minutes."""
 
 
-class MlflowRuns:
+class _MlflowRuns:
     """Runs of one experiment."""
 
     def __init__(self, export: Export, out: str | None) -> None:
@@ -78,9 +78,9 @@ class MlflowRuns:
         )
         run_id = run.info.run_id
         params = [Param(name, _text(str(value))) for name, value in trial.parameters.items()]
-        for batch in _in_batches(params, PARAMETERS_AT_ONCE):
+        for batch in _in_batches(params, _PARAMETERS_AT_ONCE):
             self._client.log_batch(run_id, params=batch)
-        for batch in _in_batches(_metrics(trial), METRICS_AT_ONCE):
+        for batch in _in_batches(_metrics(trial), _METRICS_AT_ONCE):
             self._client.log_batch(run_id, metrics=batch)
         # Last: a run that still runs is incomplete.
         status = "FAILED"
@@ -105,7 +105,7 @@ def _metrics(trial: ExportedTrial) -> list[Metric]:
 
 def _text(value: str) -> str:
     """Text that every server takes: databases refuse some control characters."""
-    return shortened(printable(value), MOST_TEXT)
+    return shortened(printable(value), _MOST_TEXT)
 
 
 def _in_batches(values: list[Any], size: int) -> Iterator[list[Any]]:

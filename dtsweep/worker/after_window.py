@@ -23,7 +23,7 @@ from dtsweep.worker.exchange_cost import WindowTime, time_exchange
 from dtsweep.worker.gradients import IN_SHARDS, StepRecord
 from dtsweep.worker.idle_time import idle_in_window, queued_idle
 from dtsweep.worker.in_step import StepError, store_of, store_of_others, together
-from dtsweep.worker.loop import Loop
+from dtsweep.worker.loop import ModeLoop
 from dtsweep.worker.stages import Steps
 
 PROFILED_STEPS = 5
@@ -34,7 +34,7 @@ class ModeStages:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: ModeLoop,
         model: nn.Module,
         task: Task,
         window: WindowTime,
@@ -70,7 +70,7 @@ class ModeStages:
             return
         self.fields |= idle_in_window(self._loop)
         if self._task.point.workers > 1 and self._can_restart:
-            self.fields |= inspect_step(
+            self.fields |= _inspect_step(
                 self._loop, self._model, self._task, window_steps=self._window.steps
             )
         yield from ()
@@ -94,7 +94,7 @@ class ModeStages:
     def profile(self) -> Steps:
         """Record some steps."""
         if self._can_restart:
-            self.fields |= profile_steps(self._loop, self._task)
+            self.fields |= _profile_steps(self._loop, self._task)
         yield from ()
 
     def note_failure(self, reason: str) -> None:
@@ -122,7 +122,9 @@ def _exchange_key(job: Job, model: nn.Module) -> Hashable:
     return (point.sync, point.compression, point.precision, *fields, *parameters, options)
 
 
-def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int) -> dict[str, Any]:
+def _inspect_step(
+    loop: ModeLoop, model: nn.Module, task: Task, *, window_steps: int
+) -> dict[str, Any]:
     """Do one more step; count what it sends, and compare the gradients that ranks then have.
 
     In modes with a sync period two steps: one without an exchange of the mode's own, which stands
@@ -161,7 +163,7 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
             # A mode whose exchange is under way between steps makes its last update here.
             loop.end_run()
 
-    with calls_counted(model) as calls:
+    with _calls_counted(model) as calls:
         together(work, store=store_of(task, "inspected"))
     if record:
         fields |= record.compared()
@@ -194,7 +196,7 @@ def _sent_in_window(counts: list[Counting], *, period: int, window_steps: int) -
     }
 
 
-def compression_error(loop: Loop, task: Task) -> float | None:
+def compression_error(loop: ModeLoop, task: Task) -> float | None:
     """Run one more period, and compare its exchange with the exchange of uncompressed values.
 
     Returns:
@@ -225,7 +227,7 @@ def compression_error(loop: Loop, task: Task) -> float | None:
     return math.sqrt(squared_error / squared_norm)
 
 
-def profile_steps(loop: Loop, task: Task) -> dict[str, Any]:
+def _profile_steps(loop: ModeLoop, task: Task) -> dict[str, Any]:
     """Record some more steps.
 
     Returns:
@@ -255,18 +257,18 @@ def profile_steps(loop: Loop, task: Task) -> dict[str, Any]:
     return fields
 
 
-TOLERANCE = 0.05
+_TOLERANCE = 0.05
 """Largest difference of the sent bytes from the mode's formula, as a share of it."""
 
-BYTES_PER_PARAMETER = 16
+_BYTES_PER_PARAMETER = 16
 """Largest size of what wrappers exchange about each parameter, such as whether it was used."""
 
-BYTES_PER_STEP = 64
+_BYTES_PER_STEP = 64
 """Largest size of what a step exchanges besides, such as norms and sums of weights."""
 
 
 @contextlib.contextmanager
-def calls_counted(model: nn.Module) -> Iterator[list[int]]:
+def _calls_counted(model: nn.Module) -> Iterator[list[int]]:
     """Count the calls of a model in this context: the number in a list of one."""
     calls = [0]
 
@@ -305,11 +307,11 @@ def traffic_reason(
     if np.isnan(mean):
         return None
     extra = sum(buffer.nbytes for buffer in model.buffers()) * most_calls
-    extra += BYTES_PER_PARAMETER * len(list(model.parameters())) + BYTES_PER_STEP
+    extra += _BYTES_PER_PARAMETER * len(list(model.parameters())) + _BYTES_PER_STEP
     words = f"a worker sends {mean:,.0f} bytes per step, {job.point.sync} {expected:,.0f}"
-    if mean < expected * (1 - TOLERANCE):
+    if mean < expected * (1 - _TOLERANCE):
         return f"{words}: not all gradients are exchanged; in loss, call model(...) itself"
-    if mean > expected * (1 + TOLERANCE) + extra and not _exchanges_by_itself(job, model):
+    if mean > expected * (1 + _TOLERANCE) + extra and not _exchanges_by_itself(job, model):
         return (
             f"{words}: build, loss, a hook or the optimizer exchanges as well, for example by a "
             "DistributedDataParallel of its own; if that is meant, declare exchanges = True in the "

@@ -21,7 +21,7 @@ from dtsweep.secret import print_traceback
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import batches_of_steps
 from dtsweep.sync.weights import weight_of
-from dtsweep.worker.loop import Loop
+from dtsweep.worker.loop import ModeLoop
 
 
 class BatchError(ValueError):
@@ -134,7 +134,7 @@ def _check_weight(weight: Any) -> None:
         )
 
 
-def check_late_batch(loop: Loop) -> tuple[tuple[str, str] | None, bool]:
+def check_late_batch(loop: ModeLoop) -> tuple[tuple[str, str] | None, bool]:
     """Look at a batch after the window: data may have run out. Called on all ranks.
 
     What is wrong with it is not raised: a rank that gave up alone would keep the others waiting.

@@ -23,7 +23,7 @@ differ by percents, those of large matrices and batches by 0.05 %.
 Verdict = tuple[bool | None, str | None]
 """True if copies agree, None if that is unknown; and why not."""
 
-OTHER_NUMBERS = "workers have models of different numbers of parameters"
+_OTHER_NUMBERS = "workers have models of different numbers of parameters"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ def _why_no_comparison(ranks: Sequence[RankSums], known: Sequence[torch.Tensor])
         return "a worker has no memory to compare gradients"
     counts = {len(sums) for sums in known} | {len(rank.parts) for rank in ranks}
     if len(counts) > 1:
-        return OTHER_NUMBERS
+        return _OTHER_NUMBERS
     if not any(bool(torch.nan_to_num(sums)[:, 1].any()) for sums in known):
         return "the optimizer was given no gradient"
     if not _have_copies(np.array([rank.parts for rank in ranks])):
@@ -147,7 +147,7 @@ def parameters_judged(ranks: Sequence[RankSums]) -> Verdict:
     if len(known) < len(ranks):
         return None, "a worker's parameters can't be read"
     if any(len(sums) != len(known[0]) for sums in known):
-        return None, OTHER_NUMBERS
+        return None, _OTHER_NUMBERS
     parts = np.array([rank.parts for rank in ranks])
     if not _have_copies(parts):
         return None, None

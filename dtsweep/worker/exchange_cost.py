@@ -39,9 +39,9 @@ from dtsweep.sweep.modes import OWN, has_train_step
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.worker.in_step import FIRST_PATIENCE_S, StepError, store_of, together
-from dtsweep.worker.loop import Loop, Segment, without_collector
+from dtsweep.worker.loop import ModeLoop, Segment, without_collector
 
-LEAST_GPU_STEPS = 3
+_LEAST_GPU_STEPS = 3
 """Timed steps of a block on a GPU, where they fit: its queue has to fill again after a barrier."""
 
 PATIENCE_S, PATIENCE_TURNS = 10.0, 3
@@ -55,13 +55,15 @@ NO_ROOM = (
 """Reason where steps without the exchange are not tried."""
 
 
-NOT_MARKED = "the workload exchanges by itself; a profile (--profile) shows it"
+_NOT_MARKED = "the workload exchanges by itself; a profile (--profile) shows it"
 """Reason where a workload's own mode does not say what its exchange costs."""
 
-SHARED_MEMORY = "workers update the same memory: nothing is sent, and no part of a step is exchange"
+_SHARED_MEMORY = (
+    "workers update the same memory: nothing is sent, and no part of a step is exchange"
+)
 """Reason of a mode whose updates are the exchange."""
 
-UNMARKED_STEP = "train_step does not mark its exchange; call mark('sync') at its end"
+_UNMARKED_STEP = "train_step does not mark its exchange; call mark('sync') at its end"
 """Reason where a step of the workload could say so."""
 
 
@@ -81,7 +83,7 @@ class WindowTime:
 
 
 def time_exchange(
-    loop: Loop, task: Task, window: WindowTime, *, spent_s: float, isolated: dict[str, Any]
+    loop: ModeLoop, task: Task, window: WindowTime, *, spent_s: float, isolated: dict[str, Any]
 ) -> dict[str, Any]:
     """Measure what the exchange adds to a step, and the exchange alone. The model is lost.
 
@@ -102,7 +104,7 @@ def time_exchange(
     job = loop.job
     info = job.point.mode
     if info.shares_memory:
-        return {"exchange_reason": SHARED_MEMORY}
+        return {"exchange_reason": _SHARED_MEMORY}
     if task.measure.exchange == "off":
         if not info.can_leave_out:
             return {}
@@ -111,7 +113,7 @@ def time_exchange(
     # Steps that say how long they wait for the exchange mark it.
     if job.point.sync == OWN and "sync_s" not in loop.segments[-1].times:
         has_step = has_train_step(job.point.workload)
-        fields["exchange_reason"] = UNMARKED_STEP if has_step else NOT_MARKED
+        fields["exchange_reason"] = _UNMARKED_STEP if has_step else _NOT_MARKED
     if info.can_leave_out:
         if reason := _no_room(loop):
             fields["exchange_reason"] = reason
@@ -131,7 +133,7 @@ def time_exchange(
     return fields | isolated
 
 
-def _no_room(loop: Loop) -> str | None:
+def _no_room(loop: ModeLoop) -> str | None:
     """Say that a step without the exchange does not fit into some rank's memory, else None.
 
     Asked before it is tried: a rank that runs out of memory in its midst would leave the others
@@ -234,7 +236,7 @@ def _round_steps(window: WindowTime, *, limit_s: float, device: torch.device) ->
     """Steps of a block of the rounds that may take so long; None if not even one round fits."""
     least = 1
     if device.type == "cuda":
-        least = LEAST_GPU_STEPS
+        least = _LEAST_GPU_STEPS
     first_s = max(limit_s, FIRST_ROUND_S)
     return block_steps(window.step_s, limit_s=first_s, least=least, window_s=window.window_s)
 
@@ -264,7 +266,7 @@ class _Collectives(NamedTuple):
         return mean_over_ranks(self.device, np.array(values))
 
 
-def _take_turns(loop: Loop, task: Task, window: WindowTime, *, spent_s: float) -> None:
+def _take_turns(loop: ModeLoop, task: Task, window: WindowTime, *, spent_s: float) -> None:
     """Run the planned turns; of a round that failed nothing is kept.
 
     Raises:
@@ -310,7 +312,7 @@ def noise_of_a_step(series: Series) -> float:
     return float(series.std(ddof=1) * np.sqrt(correlated_steps(series)) / series.mean())
 
 
-def _run_turn(loop: Loop, planned: PlannedTurn, *, store: Store, patience_s: float) -> None:
+def _run_turn(loop: ModeLoop, planned: PlannedTurn, *, store: Store, patience_s: float) -> None:
     """Run a turn, which becomes the loop's last segment.
 
     Raises:

@@ -38,7 +38,7 @@ IN_SHARDS = (
 _NONE = torch.zeros(0, 3)
 """Sums of a rank whose optimizer was not called."""
 
-CHUNK = 2**20
+_CHUNK = 2**20
 """Number of elements that are in double precision at a time, to limit memory."""
 
 
@@ -177,7 +177,7 @@ def sums_and_norms(
             values = tensor
         values = real_view(values.resolve_conj())
         total = square = torch.zeros((), dtype=torch.float64, device=values.device)
-        for part in values.reshape(-1).split(CHUNK):
+        for part in values.reshape(-1).split(_CHUNK):
             exact = part.double()
             total, square = total + exact.sum(), square + exact.dot(exact)
         rows.append(torch.stack([total, square.sqrt(), total.new_tensor(count)]))

@@ -19,25 +19,25 @@ from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.sweep.task import Task
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.in_step import store_of_others, together
-from dtsweep.worker.loop import Loop, window_of, without_collector
+from dtsweep.worker.loop import ModeLoop, window_of, without_collector
 
-QUEUED_STEPS = 7
+_QUEUED_STEPS = 7
 """Steps that are queued at least; the first two show how long the pauses have to be."""
 
-LONGEST_S = 10.0
+_LONGEST_S = 10.0
 """Time limit of these steps."""
 
-QUEUE_WAITS = (
+_QUEUE_WAITS = (
     "{} can't be queued ahead: the host waits for the device there, or launches more than its "
     "queue holds"
 )
-CAPPED = "the GPU lowers its clock ({}), and may be faster after a pause: there is no lower limit"
-TOO_LONG = f"steps that are queued ahead would take more than {LONGEST_S:g} s"
+_CAPPED = "the GPU lowers its clock ({}), and may be faster after a pause: there is no lower limit"
+TOO_LONG = f"steps that are queued ahead would take more than {_LONGEST_S:g} s"
 NO_STEPS = "no steps can follow the window"
-DRAWN = "other workers are drawn for queued steps than for those of the window"
+_DRAWN = "other workers are drawn for queued steps than for those of the window"
 
 
-def idle_in_window(loop: Loop) -> dict[str, Any]:
+def idle_in_window(loop: ModeLoop) -> dict[str, Any]:
     """Limits of the share of a step in which this rank's GPU had no work, by the window alone.
 
     Returns:
@@ -54,7 +54,7 @@ def idle_in_window(loop: Loop) -> dict[str, Any]:
     return {"device_idle_low": 0.0, "device_idle_high": most_idle_share(times, most_idle)}
 
 
-def queued_idle(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
+def queued_idle(loop: ModeLoop, task: Task, window: WindowTime) -> dict[str, Any]:
     """Closer limits of that share, by some more steps, where the window leaves much open.
 
     The loop has a whole sync period behind it.
@@ -83,10 +83,10 @@ def queued_idle(loop: Loop, task: Task, window: WindowTime) -> dict[str, Any]:
     if not point.mode.can_restart:
         return {"device_idle_reason": NO_STEPS}
     if point.draws_participants:
-        return {"device_idle_reason": DRAWN}
-    steps = math.ceil(QUEUED_STEPS / point.period) * point.period
+        return {"device_idle_reason": _DRAWN}
+    steps = math.ceil(_QUEUED_STEPS / point.period) * point.period
     pauses_s = (len(OWN_PHASES) * point.accumulation + 2) * MORE_S
-    if steps * (3 * step_s + pauses_s) > LONGEST_S:
+    if steps * (3 * step_s + pauses_s) > _LONGEST_S:
         return {"device_idle_reason": TOO_LONG}
     clocks: list[QueuedClock] = []
 
@@ -108,10 +108,10 @@ def _columns_of(idle: Idle, limits: Sequence[str]) -> dict[str, Any]:
     low = idle.low
     reasons = []
     if idle.unknown:
-        reasons.append(QUEUE_WAITS.format(" and ".join(idle.unknown)))
+        reasons.append(_QUEUE_WAITS.format(" and ".join(idle.unknown)))
     if limits and low > 0:
         low = 0.0
-        reasons.append(CAPPED.format(", ".join(limits)))
+        reasons.append(_CAPPED.format(", ".join(limits)))
     return {
         "device_idle_low": low,
         "device_idle_high": idle.high,

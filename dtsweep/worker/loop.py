@@ -38,7 +38,7 @@ class Segment:
     """Of each step; empty in a training loop of the user."""
 
 
-class Loop:
+class ModeLoop:
     """Runs a mode's steps and keeps their times, segment by segment."""
 
     def __init__(self, job: Job, mode: SyncMode) -> None:

@@ -28,19 +28,19 @@ from dtsweep.sync.pass_time import pass_time_of
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
 from dtsweep.sync.weights import weight_of
 from dtsweep.worker.batch_checks import check_batch
-from dtsweep.worker.loop import Loop
+from dtsweep.worker.loop import ModeLoop
 from dtsweep.worker.model_work import describe_model, device_rates
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.reference import LIMIT_S, GradientCheck
 from dtsweep.worker.timing import time_trial
 
-OWN_WRAPPER = (
+_OWN_WRAPPER = (
     "build gave a model with a DistributedDataParallel in it; give the plain model: the sync mode "
     "wraps it"
 )
 """Message where gradients would be exchanged twice."""
 
-NO_CHECK = "train_step of the workload takes the step: its gradients are not known"
+_NO_CHECK = "train_step of the workload takes the step: its gradients are not known"
 """Reason for a missing `gradient_error` that was asked for."""
 
 
@@ -87,7 +87,7 @@ def measure_in_mode(
         built = _build(context, task, job, mode, rates)
         set_seed(_seeds_of(job)[job.data_rank])
         began_warmup = time.perf_counter()
-        loop = Loop(job, mode)
+        loop = ModeLoop(job, mode)
         if context.watch is not None:
             context.watch.follow(loop)
         measured = time_trial(
@@ -97,7 +97,7 @@ def measure_in_mode(
             measured = built.check.added_to(measured)
         elif task.measure.check and point.sync == OWN and has_train_step(point.workload):
             flags = [*measured.flags, "unchecked"]
-            measured = replace(measured, flags=flags, unchecked_reason=NO_CHECK)
+            measured = replace(measured, flags=flags, unchecked_reason=_NO_CHECK)
         facts = {**rates, **built.facts}
         if not job.divides_model:
             optimizer = mode.optimizer_class
@@ -162,7 +162,7 @@ def _model_of(job: Job) -> tuple[nn.Module, list[str]]:
     set_seed(job.seed)
     model = job.point.workload.build().to(job.device).train()
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
-        raise ValueError(OWN_WRAPPER)
+        raise ValueError(_OWN_WRAPPER)
     return model, check_batch(job, seed=job.seed)
 
 

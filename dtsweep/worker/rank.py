@@ -28,7 +28,7 @@ from dtsweep.text import count_of
 from dtsweep.worker.step_watch import StepWatch
 
 
-class LoopRunner(Protocol):
+class _LoopRunner(Protocol):
     """Runs training loops of the user in other processes than the rank's."""
 
     def run(self, context: RankContext, task: Task, on_warm: Callable[[float], None]) -> RankResult:
@@ -58,7 +58,7 @@ class RankContext:
     store: Store | None = None
     """Store in which the ranks of a training loop of the user meet; None with one worker."""
 
-    loop_runner: LoopRunner | None = None
+    loop_runner: _LoopRunner | None = None
     """Runs training loops of the user in processes of their own; None runs them in this one."""
 
     secrets: dict[str, str] = field(default_factory=dict)

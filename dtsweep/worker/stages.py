@@ -20,7 +20,7 @@ A sync mode runs its steps inside, and yields nothing.
 """
 
 
-class Stages(Protocol):
+class _Stages(Protocol):
     """Stages after a window on one rank; each keeps fields of `Measured`."""
 
     def checks(self) -> Steps:
@@ -47,7 +47,7 @@ class Stages(Protocol):
         """Set the reason of a failed step for all fields that are not known yet."""
 
 
-def after_window(stages: Stages, task: Task, device: torch.device) -> Steps:
+def after_window(stages: _Stages, task: Task, device: torch.device) -> Steps:
     """Do what follows a window.
 
     After a failed step the trial keeps its row, without the fields that would have followed.

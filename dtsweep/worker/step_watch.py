@@ -11,16 +11,16 @@ from typing import Protocol
 
 from dtsweep.errors import in_user_code, is_own_code, short_place
 
-SAID_AFTER_S = (10.0, 60.0, 300.0)
+_SAID_AFTER_S = (10.0, 60.0, 300.0)
 """Seconds without a new step after which a line says so."""
 
-LOOK_EVERY_S = 2.0
+_LOOK_EVERY_S = 2.0
 
-BETWEEN = "loader_watch.py"
+_BETWEEN = "loader_watch.py"
 """File of dtsweep's that user code calls, and that calls the user's data set."""
 
 
-class Steps(Protocol):
+class _Steps(Protocol):
     """The part of `Loop` that is watched."""
 
     @property
@@ -36,15 +36,15 @@ class StepWatch:
         say: Callable[[str], None],
         *,
         now: Callable[[], float] = time.monotonic,
-        look_every_s: float = LOOK_EVERY_S,
+        look_every_s: float = _LOOK_EVERY_S,
         place_of: Callable[[int], str | None] | None = None,
     ) -> None:
         """Watch nothing yet."""
         self.say = say
         self._now = now
         self._look_every_s = look_every_s
-        self._place_of = place_of or place_in_workload
-        self._steps: Steps | None = None
+        self._place_of = place_of or _place_in_workload
+        self._steps: _Steps | None = None
         self._thread_id = 0
         self._last = (0, 0.0)
         """Steps begun at a look, and the time of the first look that found so many."""
@@ -67,7 +67,7 @@ class StepWatch:
         self._last = (0, self._now())
         self._thread_id = threading.get_ident()
 
-    def follow(self, steps: Steps) -> None:
+    def follow(self, steps: _Steps) -> None:
         """Count these steps from now on."""
         self._steps = steps
 
@@ -76,7 +76,7 @@ class StepWatch:
         self._thread_id = 0
 
     def look(self) -> None:
-        """Say where the workload is, if no step has begun for one of `SAID_AFTER_S`."""
+        """Say where the workload is, if no step has begun for one of `_SAID_AFTER_S`."""
         now = self._now()
         begun = 0
         if self._steps is not None:
@@ -85,7 +85,7 @@ class StepWatch:
             self._last = (begun, now)
             self._lines = 0
         waited_s = now - self._last[1]
-        if self._lines == len(SAID_AFTER_S) or waited_s < SAID_AFTER_S[self._lines]:
+        if self._lines == len(_SAID_AFTER_S) or waited_s < _SAID_AFTER_S[self._lines]:
             return
         place = self._place_of(self._thread_id)
         if place is None:
@@ -102,7 +102,7 @@ class StepWatch:
                 self.look()
 
 
-def place_in_workload(thread_id: int) -> str | None:
+def _place_in_workload(thread_id: int) -> str | None:
     """Method of the workload that a thread is in, with the innermost line of the user's code.
 
     None if the thread is not in the workload: it waits for another rank, for example.
@@ -114,7 +114,7 @@ def place_in_workload(thread_id: int) -> str | None:
     own = [
         index
         for index, entry in enumerate(frames)
-        if is_own_code(entry.filename) and not entry.filename.endswith(BETWEEN)
+        if is_own_code(entry.filename) and not entry.filename.endswith(_BETWEEN)
     ]
     called = frames[own[-1] + 1 :] if own else []
     called = [entry for entry in called if in_user_code(entry.filename)]

@@ -30,17 +30,17 @@ from dtsweep.worker.after_window import ModeStages
 from dtsweep.worker.batch_checks import check_late_batch
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.in_step import store_of
-from dtsweep.worker.loop import Loop, without_collector, without_lead
+from dtsweep.worker.loop import ModeLoop, without_collector, without_lead
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.stages import after_window
 
-WARMUP_STEPS = 5
+_WARMUP_STEPS = 5
 """Least steps of a warm-up that speeds are measured in, by a median of its passes.
 
 The first pass, which may take much longer than others, moves the median of five little.
 """
 
-GAIN = 0.05
+_GAIN = 0.05
 """Least expected gain, as a share of the slowest worker's pass, for which shares are changed.
 
 Speeds that differ by noise alone leave them as they are.
@@ -74,7 +74,7 @@ def shares_for(speeds: ArrayLike, total: int) -> list[int]:
 
 
 def better_shares(shares: Sequence[int], passes_s: ArrayLike) -> list[int] | None:
-    """Shares for which the slowest pass is expected to be shorter by `GAIN`; None without any.
+    """Shares for which the slowest pass is expected to be shorter by `_GAIN`; None without any.
 
     Args:
         shares: (workers,) samples per pass.
@@ -90,12 +90,12 @@ def better_shares(shares: Sequence[int], passes_s: ArrayLike) -> list[int] | Non
         return None
     speeds = np.asarray(shares) / seconds
     dealt = shares_for(speeds, sum(shares))
-    if np.max(dealt / speeds) > (1 - GAIN) * seconds.max():
+    if np.max(dealt / speeds) > (1 - _GAIN) * seconds.max():
         return None
     return dealt
 
 
-def balanced_shares(job: Job) -> list[int] | None:
+def _balanced_shares(job: Job) -> list[int] | None:
     """Better shares by the passes since the last call, equal on all ranks; None without any.
 
     Called on all ranks, between runs of steps.
@@ -115,7 +115,7 @@ Beyond that a timer is wrong.
 
 
 def time_trial(
-    loop: Loop,
+    loop: ModeLoop,
     model: nn.Module,
     task: Task,
     *,
@@ -160,7 +160,7 @@ def window_limits(measure: Measure, device: torch.device, *, counts_energy: bool
     return replace(measure, energy=False, min_seconds=max(measure.min_seconds, ENERGY_FROM_S))
 
 
-def _nccl_columns(loop: Loop) -> dict[str, Any]:
+def _nccl_columns(loop: ModeLoop) -> dict[str, Any]:
     """`nccl_s` and `nccl_steps` of the last run, which torch's recorder may soon overwrite."""
     found = recorded_time(loop.launched_ns, period=loop.job.point.period)
     if found is None:
@@ -171,7 +171,7 @@ def _nccl_columns(loop: Loop) -> dict[str, Any]:
 
 
 def _windows(
-    loop: Loop,
+    loop: ModeLoop,
     task: Task,
     context: RankContext,
     *,
@@ -192,7 +192,7 @@ def _windows(
         with check if count == 1 else contextlib.nullcontext():
             slowest_s, period_s = _warm_up(loop, task)
         is_measured = balance == "dynamic" or (balance == "static" and count == 1)
-        if is_measured and (shares := balanced_shares(job)):
+        if is_measured and (shares := _balanced_shares(job)):
             job.deal(shares)
             # Batches of other sizes may allocate or compile.
             slowest_s, period_s = _warm_up(loop, task)
@@ -207,7 +207,7 @@ def _windows(
             flags = ["recompiled"]
         shares = None
         if balance == "dynamic":
-            shares = balanced_shares(job)
+            shares = _balanced_shares(job)
         # Where no window can follow, this one stays, with its flag.
         is_last = left_s <= measure.min_seconds or not can_restart or count == WINDOWS
         if is_last or not (compiled or shares):
@@ -220,7 +220,7 @@ def _windows(
     return replace(measured, flags=[*measured.flags, *flags]), spent_s
 
 
-def _warm_up(loop: Loop, task: Task) -> tuple[float, float]:
+def _warm_up(loop: ModeLoop, task: Task) -> tuple[float, float]:
     """Run the steps before a window.
 
     Returns the time of the slowest step and of a sync period in seconds, equal on all ranks.
@@ -230,7 +230,7 @@ def _warm_up(loop: Loop, task: Task) -> tuple[float, float]:
     # The last of them ends a period, and the window begins with one.
     steps, period = task.measure.warmup_steps, loop.job.point.period
     if loop.job.point.balance:
-        steps = max(steps, WARMUP_STEPS)
+        steps = max(steps, _WARMUP_STEPS)
     if loop.mode.counts_periods:
         steps += -steps % period
     else:
@@ -240,7 +240,7 @@ def _warm_up(loop: Loop, task: Task) -> tuple[float, float]:
 
 
 def _window(
-    loop: Loop, task: Task, context: RankContext, *, period_s: float
+    loop: ModeLoop, task: Task, context: RankContext, *, period_s: float
 ) -> tuple[Measured, int]:
     """Measure one window of a warm loop; also how much was compiled inside it."""
     job = loop.job
@@ -298,7 +298,7 @@ def without_deadline(measure: Measure) -> Measure:
     return measure
 
 
-def make_window(loop: Loop, task: Task, period_s: float) -> Window:
+def make_window(loop: ModeLoop, task: Task, period_s: float) -> Window:
     """The loop's next window: its rule, and what this rank shares with the others."""
     job, point = loop.job, loop.job.point
     rule = Rule(task.measure, period=point.period, period_s=period_s)

@@ -18,7 +18,7 @@ from torch.distributed.distributed_c10d import Store
 from dtsweep.sync.groups import forget_groups, position
 from dtsweep.sync.meshes import wait_up_to
 
-FIRST = 0
+_FIRST = 0
 """Number of the world that Ray Train sets up: all ranks of the session."""
 
 
@@ -32,7 +32,7 @@ class ProcessGroups:
         self._root = distributed_c10d._get_default_store()
         self._backend = distributed.get_backend()
         self._timeout: timedelta = self._root.timeout  # type: ignore[attr-defined]  # missing in torch's stub
-        self._world = FIRST
+        self._world = _FIRST
 
     @property
     def position(self) -> int:

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-RECORD_BYTES = 1 + 3 * 32 * 32
+_RECORD_BYTES = 1 + 3 * 32 * 32
 """A record of the binary layout: the label, then a red, a green and a blue plane of 32 × 32."""
-CLASSES = 10
-CHANNEL_MEAN = (0.4914, 0.4822, 0.4465)
+_CLASSES = 10
+_CHANNEL_MEAN = (0.4914, 0.4822, 0.4465)
 """Of the 50,000 training images, as a share of 255."""
-CHANNEL_DEVIATION = (0.2470, 0.2435, 0.2616)
+_CHANNEL_DEVIATION = (0.2470, 0.2435, 0.2616)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Cifar10Cnn(KeepsSamples):
             nn.Flatten(),
             nn.Linear(32 * 8 * 8, 128),
             nn.ReLU(),
-            nn.Linear(128, CLASSES),
+            nn.Linear(128, _CLASSES),
         )
 
     def batch(self, samples: range, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -77,8 +77,8 @@ class Cifar10Cnn(KeepsSamples):
     def _read(self) -> dict[str, Tensor]:
         import torch
 
-        mean = torch.tensor(CHANNEL_MEAN).view(3, 1, 1)
-        deviation = torch.tensor(CHANNEL_DEVIATION).view(3, 1, 1)
+        mean = torch.tensor(_CHANNEL_MEAN).view(3, 1, 1)
+        deviation = torch.tensor(_CHANNEL_DEVIATION).view(3, 1, 1)
         if self.data == "synthetic":
             records = _draw_records()
         else:
@@ -90,9 +90,9 @@ def _draw_records() -> Tensor:
     import torch
 
     generator = seeded_generator()
-    shape = (POOL_SAMPLES, RECORD_BYTES)
+    shape = (POOL_SAMPLES, _RECORD_BYTES)
     records = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-    records[:, 0] %= CLASSES
+    records[:, 0] %= _CLASSES
     return records
 
 
@@ -121,14 +121,14 @@ def _read_records(file: Path) -> Tensor:
         raise SweepError(f"can't read the CIFAR-10 data {file}: {error.strerror}") from error
     if content[:1] == b"\x80" or (file.name.startswith("data_batch_") and file.suffix != ".bin"):
         raise _pickle_error(file)
-    if not content or len(content) % RECORD_BYTES:
+    if not content or len(content) % _RECORD_BYTES:
         raise SweepError(
-            f"{file} has {len(content)} bytes, no multiple of the {RECORD_BYTES} of a CIFAR-10 "
+            f"{file} has {len(content)} bytes, no multiple of the {_RECORD_BYTES} of a CIFAR-10 "
             "record; "
             "give a file of the CIFAR-10 binary version"
         )
-    records = torch.frombuffer(content, dtype=torch.uint8).view(-1, RECORD_BYTES)
-    if int(records[:, 0].max()) >= CLASSES:
+    records = torch.frombuffer(content, dtype=torch.uint8).view(-1, _RECORD_BYTES)
+    if int(records[:, 0].max()) >= _CLASSES:
         raise SweepError(f"{file} has a class over 9; give a file of the CIFAR-10 binary version")
     return records
 

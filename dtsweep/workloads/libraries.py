@@ -10,7 +10,7 @@ from typing import Any
 from dtsweep.errors import SweepError
 from dtsweep.workloads.own import Loop
 
-ENDLESS = 10**9
+_ENDLESS = 10**9
 """Optimizer steps that a Trainer of Transformers plans: the measurement ends it long before."""
 
 
@@ -52,7 +52,7 @@ class HuggingFace(_Adapter):
     def _train(make: Callable[[Any], Any], point: Any) -> None:
         trainer = make(point)
         with tempfile.TemporaryDirectory(prefix="dtsweep-") as folder:
-            trainer.args.max_steps = ENDLESS
+            trainer.args.max_steps = _ENDLESS
             trainer.args.save_strategy = "no"
             trainer.args.output_dir = folder
             trainer.train()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-class Model(NamedTuple):
+class _Model(NamedTuple):
     """A network of the `transformers` library and the numbers of its configuration."""
 
     config: str
@@ -25,15 +25,15 @@ class Model(NamedTuple):
 
 
 # Dropout is 0, so that losses reproduce; no cache, which only generation needs.
-MODELS: dict[str, Model] = {
-    "resnet-50": Model(
+MODELS: dict[str, _Model] = {
+    "resnet-50": _Model(
         "ResNetConfig",
         "ResNetForImageClassification",
         "image_class",
         {"embedding_size": 64, "hidden_sizes": [256, 512, 1024, 2048], "depths": [3, 4, 6, 3]}
         | {"layer_type": "bottleneck", "num_labels": 1000},
     ),
-    "vit-base": Model(
+    "vit-base": _Model(
         "ViTConfig",
         "ViTForImageClassification",
         "image_class",
@@ -46,7 +46,7 @@ MODELS: dict[str, Model] = {
         | {"patch_size": 16, "num_labels": 1000}
         | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     ),
-    "bert-base": Model(
+    "bert-base": _Model(
         "BertConfig",
         "BertForMaskedLM",
         "same_token",
@@ -59,14 +59,14 @@ MODELS: dict[str, Model] = {
         | {"vocab_size": 30522, "max_position_embeddings": 512}
         | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     ),
-    "gpt2": Model(
+    "gpt2": _Model(
         "GPT2Config",
         "GPT2LMHeadModel",
         "next_token",
         {"n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
         | {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "use_cache": False},
     ),
-    "llama-160m": Model(
+    "llama-160m": _Model(
         "LlamaConfig",
         "LlamaForCausalLM",
         "next_token",
@@ -79,7 +79,7 @@ MODELS: dict[str, Model] = {
         | {"intermediate_size": 3072, "vocab_size": 32000, "max_position_embeddings": 2048}
         | {"tie_word_embeddings": False, "use_cache": False},
     ),
-    "llama-1b": Model(
+    "llama-1b": _Model(
         "LlamaConfig",
         "LlamaForCausalLM",
         "next_token",
@@ -92,7 +92,7 @@ MODELS: dict[str, Model] = {
         | {"intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 131072}
         | {"tie_word_embeddings": True, "use_cache": False},
     ),
-    "llama-8b": Model(
+    "llama-8b": _Model(
         "LlamaConfig",
         "LlamaForCausalLM",
         "next_token",

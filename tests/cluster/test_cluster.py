@@ -15,7 +15,7 @@ import pytest
 import ray
 
 from dtsweep.cluster.connect import connected
-from dtsweep.cluster.visit import answers_of, sent_to
+from dtsweep.cluster.visit import sent_to, task_answers
 from tests.conftest import Command
 from tests.linear import sweep_text
 from tests.three_nodes import SWEEP, folder, nodes
@@ -152,7 +152,7 @@ def test_neither_a_task_nor_an_actor_that_does_not_answer_is_waited_for(mixed_cl
         node = cluster.nodes[0].node_id
         actor = ray.remote(num_cpus=0)(Silent).remote()
         for task, of_actors in ((sent_to(node, never), False), (actor.say.remote(), True)):
-            answers, reasons = answers_of({node: task}, timeout_s=0.1, of_actors=of_actors)
+            answers, reasons = task_answers({node: task}, timeout_s=0.1, of_actors=of_actors)
             assert answers == {}
             assert reasons[node].startswith("no answer in 0 s; wait for the jobs that hold it")
         ray.kill(actor)

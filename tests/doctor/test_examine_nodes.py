@@ -9,7 +9,7 @@ import ray
 import torch
 
 from dtsweep.doctor.examine import Row, compare_with_peak, examine
-from dtsweep.doctor.examine_nodes import examine_nodes, merged
+from dtsweep.doctor.examine_nodes import examine_nodes, node_row
 from dtsweep.doctor.link_tests import measure_links
 from dtsweep.doctor.problems import find_problems
 from dtsweep.hardware.gpu_place import GpuPlace
@@ -24,22 +24,22 @@ def with_rate(gpu: int | str, tflops: float) -> Row:
 
 
 def test_a_node_has_the_median_of_its_gpus_and_all_of_them_in_order() -> None:
-    row = merged([with_rate("10", 700), with_rate("2", 740), with_rate("0", 742)])
+    row = node_row([with_rate("10", 700), with_rate("2", 740), with_rate("0", 742)])
     assert row["rates"]["bf16"]["measured_flops_per_s"] == 740e12
     assert [gpu["gpu"] for gpu in row["gpus"]] == ["0", "2", "10"]
     assert row["unexamined"] == []
 
 
 def test_one_gpu_that_torch_cannot_use_or_without_nvml_stands_for_its_node() -> None:
-    row = merged([with_rate(0, 740), gpu_row(misses_gpu=True, nvml=False)])
+    row = node_row([with_rate(0, 740), gpu_row(misses_gpu=True, nvml=False)])
     assert (row["misses_gpu"], row["nvml"]) == (True, False)
-    assert merged([cpu_row()])["nvml"] is None
+    assert node_row([cpu_row()])["nvml"] is None
 
 
 def test_gpus_that_did_not_answer_are_counted_and_a_silent_node_has_an_error() -> None:
-    row = merged([with_rate(0, 740)], reasons=["no answer", "no answer"])
+    row = node_row([with_rate(0, 740)], reasons=["no answer", "no answer"])
     assert row["unexamined"] == ["2 of 3 GPUs were not examined: no answer"]
-    assert merged([], reasons=["no answer"]) == {"error": "no answer"}
+    assert node_row([], reasons=["no answer"]) == {"error": "no answer"}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

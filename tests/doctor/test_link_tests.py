@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dtsweep.doctor.link_tests import GPU_SIZES, MOST_TIMES, SIZES, groups_of, time_repeated
+from dtsweep.doctor.link_tests import GPU_SIZES, MOST_TIMES, SIZES, rank_groups, time_repeated
 from dtsweep.doctor.look_around import ask_clock
 from dtsweep.session.node_choice import Node
 
@@ -13,15 +13,15 @@ def node(name: str, **resources: float) -> Node:
 
 def test_all_gpus_of_a_node_and_of_all_nodes_are_groups() -> None:
     a, b, c = node("a", GPU=4, CPU=2), node("b", GPU=1, CPU=8), node("c", CPU=8)
-    assert groups_of([a, b, c], kind="GPU") == [(a,) * 4, (*(a,) * 4, b)]
-    assert groups_of([a, c], kind="GPU") == [(a,) * 4]
-    assert groups_of([b, c], kind="GPU") == []
+    assert rank_groups([a, b, c], kind="GPU") == [(a,) * 4, (*(a,) * 4, b)]
+    assert rank_groups([a, c], kind="GPU") == [(a,) * 4]
+    assert rank_groups([b, c], kind="GPU") == []
 
 
 def test_two_cpus_of_the_first_node_and_one_of_the_first_two_are_groups() -> None:
     a, b, c = node("a", CPU=1), node("b", CPU=2), node("c", CPU=8)
-    assert groups_of([a, b, c], kind="CPU") == [(b, b), (a, b)]
-    assert groups_of([a], kind="CPU") == []
+    assert rank_groups([a, b, c], kind="CPU") == [(b, b), (a, b)]
+    assert rank_groups([a], kind="CPU") == []
 
 
 def test_connecting_in_the_first_all_reduce_takes_no_repetitions_and_gpus_send_up_to_a_gib() -> (

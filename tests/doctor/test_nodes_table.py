@@ -7,7 +7,7 @@ from rich.console import Console
 
 from dtsweep.doctor.link_tests import with_bandwidths
 from dtsweep.doctor.nodes_table import (
-    host_columns,
+    host_table_columns,
     link_columns,
     node_columns,
     print_diagnosis,
@@ -77,9 +77,9 @@ def test_links_have_the_columns_of_nccl_tests() -> None:
 
 def test_hosts_say_what_is_unknown_and_name_gpus_where_there_are_any() -> None:
     unknown = host_row(shared_memory_bytes=None, gloo_address="", clock_offset_s=-1e-6)
-    columns = host_columns([unknown])
+    columns = host_table_columns([unknown])
     assert columns["clock\nahead ms"] == ["0.0 ± 1.0"]
     assert columns["shared\nGiB"] == ["unknown"]
     assert columns["gloo\nlistens on"] == ["none"]
     assert "GPUs" not in columns
-    assert host_columns([host_row(), host_row(gpus=[IDLE_GPU] * 2)])["GPUs"] == ["", "2"]
+    assert host_table_columns([host_row(), host_row(gpus=[IDLE_GPU] * 2)])["GPUs"] == ["", "2"]

@@ -12,7 +12,7 @@ from dtsweep import Measure, Resources, Search, Sweep
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.slot_queue import CANARY_EVERY_S
 from dtsweep.plan.plan import make_plan
-from dtsweep.plan.pruning import Peak
+from dtsweep.plan.pruning import MemoryOutcome
 from dtsweep.plan.trial import Trial, choose_canaries, groups_of
 from dtsweep.results.statuses import ATTEMPTS
 from dtsweep.sweep.axes import candidates
@@ -34,7 +34,7 @@ def queue_of(
     is_profiled: bool = False,
     is_nested: bool = False,
     axes: Axes = AXES,
-    peaks: Sequence[Peak] = (),
+    peaks: Sequence[MemoryOutcome] = (),
     is_smallest_first: bool = False,
     share_nodes: bool = False,
     repeats: int = 1,
@@ -270,7 +270,7 @@ def test_what_ran_out_although_more_fits_and_a_canary_and_a_run_without_pruning_
     trial, _ = take(queue)
     assert queue.prune(trial, "ok") == []
     assert queue.prune(smallest(trial), "oom_device") == []
-    fitted = Peak(Point(workload=Tokens(), micro_batch=8), "ok", {})
+    fitted = MemoryOutcome(Point(workload=Tokens(), micro_batch=8), "ok", {})
     queue = queue_of(axes=axes, canary=False, peaks=[fitted])
     assert queue.prune(smallest(take(queue)[0]), "oom_device") == []
     queue = queue_of(axes=RISING)

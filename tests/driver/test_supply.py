@@ -20,7 +20,7 @@ from dtsweep.driver.attempts import Attempts
 from dtsweep.driver.in_process_run import run_in_process
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
-from dtsweep.driver.queue import Layout, Queue
+from dtsweep.driver.queue import BatchLayout, Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.running import Running
 from dtsweep.driver.supply import Supply
@@ -224,8 +224,8 @@ def test_where_every_point_fails_no_round_follows(tmp_path: Path) -> None:
 
 
 def test_batches_that_nothing_can_run_end(tmp_path: Path) -> None:
-    def refused(plan: Plan) -> Layout:
-        return Layout(groups=(), refused=[(trial, "no room") for trial in plan.to_run])
+    def refused(plan: Plan) -> BatchLayout:
+        return BatchLayout(groups=(), refused=[(trial, "no room") for trial in plan.to_run])
 
     planned = Run(folder=tmp_path).planned()
     recorder = planned.recorder(SWEEP)
@@ -263,7 +263,9 @@ def test_points_that_a_later_batch_skips_are_stored_with_the_reason(tmp_path: Pa
 def supplied(planned: PlannedRun) -> tuple[Queue, Recorder, Supply]:
     """What supplies a queue that has the first batch of a run, in one group."""
     queue, recorder = Queue(SWEEP), planned.recorder(SWEEP)
-    supply = Supply(planned, queue, recorder, lay_out=lambda plan: Layout(groups=[plan.to_run]))
+    supply = Supply(
+        planned, queue, recorder, lay_out=lambda plan: BatchLayout(groups=[plan.to_run])
+    )
     return queue, recorder, supply
 
 

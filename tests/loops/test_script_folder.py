@@ -240,7 +240,7 @@ def test_neither_special_files_nor_other_file_systems_are_copied(
 ) -> None:
     os.mkfifo(start / "pipe")
     monkeypatch.setattr(os.path, "ismount", lambda path: Path(path).name == "out")
-    found = script_folder.layout(start)
+    found = script_folder.folder_layout(start)
     assert {start / "pipe", start / "out"} <= {*found.linked}
     assert start / "data" in found.folders
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dtsweep.measure.profile import Profile, ProfileError, profiled
-from dtsweep.measure.trace import CLASSES, WINDOW, breakdown, split
+from dtsweep.measure.trace import CLASSES, WINDOW, breakdown, split_window
 from tests.ranks import results_of
 
 CPU = torch.device("cpu")
@@ -39,7 +39,7 @@ def ticks(pairs: list[Any]) -> set[int]:
 def test_a_window_splits_as_counting_its_ticks_does(
     compute: Any, exchange: Any, window: Any
 ) -> None:
-    spent = split(intervals(compute), intervals(exchange), window=tuple(window))
+    spent = split_window(intervals(compute), intervals(exchange), window=tuple(window))
     inside = ticks([window])
     computes, exchanges = ticks(compute) & inside, ticks(exchange) & inside
     counted = (

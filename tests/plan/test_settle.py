@@ -12,7 +12,7 @@ from dtsweep import Goal, Measure, Sweep, workloads
 from dtsweep.metrics.rows import point_row
 from dtsweep.plan.batches import Batches, columns_read
 from dtsweep.plan.plan import PLANNED_BY, Plan, make_plan, policy_of
-from dtsweep.plan.policy import Grid, Round
+from dtsweep.plan.policy import Round, WholeGrid
 from dtsweep.plan.settle import Settle
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.versions import versions
@@ -180,14 +180,14 @@ def test_a_plan_has_the_launches_that_are_left_of_the_open_points() -> None:
     plan = make_plan(SWEEP, candidates(SWEEP), machine.rows)
     assert plan.most_launches == 6 * len(plan.to_run)
     grid = replace(SWEEP, goal=None, measure=Measure(repeats=3))
-    assert isinstance(policy_of(grid), Grid)
+    assert isinstance(policy_of(grid), WholeGrid)
     assert make_plan(grid, candidates(grid), []).most_launches is None
 
 
 @pytest.mark.slow
 def test_launches_of_an_earlier_grid_count_as_those_of_rounds() -> None:
     machine = Machine(SWEEP, near, noise=0.03)
-    grid = Grid(sweep=replace(SWEEP, goal=None, measure=Measure(repeats=3)))
+    grid = WholeGrid(sweep=replace(SWEEP, goal=None, measure=Measure(repeats=3)))
     for one in grid.rounds(machine.points, []):
         machine.measure(one)
     following = settle().rounds(machine.points, machine.rows)[-1]

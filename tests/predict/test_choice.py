@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dtsweep.predict.candidate_costs import Estimates
-from dtsweep.predict.choice import Charges, Pool, Progress, next_points
+from dtsweep.predict.choice import Charges, Pool, SearchProgress, next_points
 from dtsweep.predict.setups import Numbers, Prediction, Setups
 from tests.setups import setups_of
 
@@ -56,7 +56,9 @@ def pool(gains: list[float], *, start_s: float = 30.0) -> Pool:
     return Pool(setups=SETUPS, charges=charges, gain_of=gain_of)
 
 
-START = Progress(measured=np.array([], dtype=np.int64), log_step_s=np.array([]), chance=np.ones(4))
+START = SearchProgress(
+    measured=np.array([], dtype=np.int64), log_step_s=np.array([]), chance=np.ones(4)
+)
 
 
 def test_a_trial_costs_its_workers_times_start_rest_and_window() -> None:
@@ -79,7 +81,9 @@ def test_the_live_session_is_used_while_its_gain_per_second_is_the_best() -> Non
 
 
 def test_a_batch_holds_the_open_points_of_one_world_that_its_first_ones_do_not_tell() -> None:
-    def batch(gains: list[float], *, reach: float = 0.0, progress: Progress = START) -> list[int]:
+    def batch(
+        gains: list[float], *, reach: float = 0.0, progress: SearchProgress = START
+    ) -> list[int]:
         return next_points(pool(gains), Believer(reach), progress=progress, most=4).tolist()
 
     # It ends where another world gains more.

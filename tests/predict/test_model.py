@@ -12,7 +12,7 @@ import pytest
 
 from dtsweep.analysis.settings import settings_of_rows
 from dtsweep.predict import importance
-from dtsweep.predict.importance import shares_of, together
+from dtsweep.predict.importance import shares_of, varied_together
 from dtsweep.predict.model import PREDICTED, PerformanceModel, performance_model
 from dtsweep.sweep.point import Point
 from tests import frames
@@ -270,7 +270,7 @@ def test_shares_equal_brute_force_and_add_up_to_one() -> None:
 def test_axes_that_were_varied_together_are_one_group() -> None:
     grid = np.array([*itertools.product([0.0, 1], [0.0, 1, 2])])
     first, second = grid[:, :1], grid[:, 1:]
-    assert together([first, second]) == [(0,), (1,)]
-    assert together([first, second, 3 * second + 1]) == [(0,), (1, 2)]
+    assert varied_together([first, second]) == [(0,), (1,)]
+    assert varied_together([first, second, 3 * second + 1]) == [(0,), (1, 2)]
     # A sum of two: none of the three can be told from the others.
-    assert together([first, second, first + second]) == [(0, 1, 2)]
+    assert varied_together([first, second, first + second]) == [(0, 1, 2)]

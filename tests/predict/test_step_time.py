@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dtsweep.predict.limits import bounds_of, reasons_of
-from dtsweep.predict.setups import Measured, Numbers, Setups
+from dtsweep.predict.setups import MeasuredSetups, Numbers, Setups
 from dtsweep.predict.step_time import StepTimeModel, fit_step_time
 from tests.setups import setups_of
 
@@ -32,11 +32,11 @@ def seconds(setups: Setups, *, exchange_s: float = 0.03) -> tuple[Numbers, Numbe
 
 def measure(
     setups: Setups, step_s: Numbers, *, pass_s: Numbers | None = None, noise: float = 0.01
-) -> Measured:
+) -> MeasuredSetups:
     """Measure each row in a launch of its own."""
     count = len(setups)
     factors = np.exp(np.random.default_rng(0).normal(0, noise, count))
-    return Measured(
+    return MeasuredSetups(
         step_s=step_s * factors,
         error=np.full(count, noise / 2),
         pass_s=np.full(count, np.nan) if pass_s is None else pass_s,
@@ -173,7 +173,7 @@ HOSTILE = {
 def test_strange_measurements_give_finite_predictions(name: str) -> None:
     setups, spread = HOSTILE[name]
     step_s = np.exp(np.linspace(-spread, spread, 3))
-    measured = Measured(
+    measured = MeasuredSetups(
         step_s=step_s, error=np.zeros(3), pass_s=step_s, launch=np.zeros(3, dtype=np.int64)
     )
     prediction = fit_step_time(setups, measured).predict(setups)

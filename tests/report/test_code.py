@@ -16,7 +16,7 @@ import pytest
 from dtsweep import Point, Resources, Sweep, workloads
 from dtsweep.analysis import GOALS, Study, recommend
 from dtsweep.metrics.rows import point_row
-from dtsweep.report.code import point_code, settings_of, shell_command
+from dtsweep.report.code import point_arguments, point_code, shell_command
 from dtsweep.report.recommendation import as_json
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS, COMPRESSIONS, reads_of
@@ -96,7 +96,7 @@ def test_an_axis_that_nobody_has_written_code_for_is_named(monkeypatch: pytest.M
 def test_the_code_has_the_value_of_every_axis() -> None:
     for axis in AXES:
         row = row_of(point_with(axis))
-        assert f"{axis}={settings_of(row)[axis]!r}" in point_code(row)
+        assert f"{axis}={point_arguments(row)[axis]!r}" in point_code(row)
 
 
 def test_variables_and_fields_of_the_workload_are_in_the_code_and_secrets_are_named() -> None:
@@ -104,7 +104,7 @@ def test_variables_and_fields_of_the_workload_are_in_the_code_and_secrets_are_na
     axes = {"workers": 2, "env.NCCL_ALGO": "Ring", "workload.width": 64}
     row = row_of_sweep(axes, HF_TOKEN=token, OMP_DYNAMIC="true")
     variables = {"NCCL_ALGO": "Ring", "OMP_DYNAMIC": "true"}
-    assert settings_of(row) == {"workers": 2, "environment": variables}
+    assert point_arguments(row) == {"workers": 2, "environment": variables}
     code = point_code(row)
     assert eval(code, {"Point": Point}) == Point(workers=2, environment=variables)
     secret = "# variable HF_TOKEN is secret and stored as a hash: set it yourself"

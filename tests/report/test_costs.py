@@ -17,7 +17,7 @@ from dtsweep.analysis import Study, recommend
 from dtsweep.analysis.decision import asks_for_cost, check_goal, decide
 from dtsweep.plan.plan import policy_of
 from dtsweep.plan.prices import PricedType, Prices, prices_of
-from dtsweep.report.costs import Costs, costs_of, priced, without_price
+from dtsweep.report.costs import Costs, cost_section, priced, without_price
 from dtsweep.results.frames import trials_of_rows
 from dtsweep.results.pack import attempt_files
 from dtsweep.results.run_record import FOLDER, RunRecord
@@ -50,7 +50,7 @@ def store_record(folder: Path, name: str, cost_usd: float | None) -> None:
 
 def costs(folder: Path, **options: Any) -> tuple[Costs, str]:
     study = Study(dtsweep.load(folder, canaries=True))
-    section = costs_of(study, store=Results(folder), **options)
+    section = cost_section(study, store=Results(folder), **options)
     out = StringIO()
     section.print(console=Console(file=out, width=200))
     return section, out.getvalue()

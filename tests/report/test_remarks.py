@@ -18,7 +18,7 @@ from dtsweep.inference.verdicts import Answer, KneeVerdict, Reason, Verdict
 from dtsweep.predict import importance, usl
 from dtsweep.report.content import Content, content_of
 from dtsweep.report.remark_table import SENTENCES
-from dtsweep.report.remarks import remark, text_of
+from dtsweep.report.remarks import paragraph, remark
 from dtsweep.report.scaling_words import scaling_remarks
 from dtsweep.report.sections import Importance
 from dtsweep.report.verdict_words import LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
@@ -59,7 +59,7 @@ def test_a_remark_gives_its_code_its_severity_its_numbers_and_its_text() -> None
         "numbers": {"drift": 0.031},
         "text": "A drift of the machine below 4 % is not excluded: its canaries are too imprecise.",
     }
-    assert text_of([one, remark("no_other")]).endswith("No other point is a candidate.")
+    assert paragraph([one, remark("no_other")]).endswith("No other point is a candidate.")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dtsweep.escape import html_text
 from dtsweep.report.as_json import report_json
 from dtsweep.report.terminal import print_report
 from dtsweep.show.notebook import content_html
-from dtsweep.show.view import view_of
+from dtsweep.show.view import page_view
 from tests.report.study import swept
 
 
@@ -38,7 +38,7 @@ def test_each_remark_on_a_report_reaches_terminal_page_json_and_notebook() -> No
     out = io.StringIO()
     print_report(content, console=Console(file=out, width=10_000), show_all=True)
     ranks = pd.DataFrame(columns=["attempt_id", "device_free_bytes"])
-    page = view_of(content, place="r", ranks=ranks, traces=[], refresh_s=None)
+    page = page_view(content, place="r", ranks=ranks, traces=[], refresh_s=None)
     shown = "\n".join(texts_in(page))
     in_notebook = content_html(content)
     assert [text for text in said if text not in out.getvalue()] == []

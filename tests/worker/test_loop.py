@@ -22,7 +22,7 @@ from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode
 from dtsweep.worker.exchange_cost import WindowTime, time_exchange
 from dtsweep.worker.idle_time import NO_STEPS, TOO_LONG, idle_in_window, queued_idle
 from dtsweep.worker.in_step import StepError, together
-from dtsweep.worker.loop import Loop
+from dtsweep.worker.loop import ModeLoop
 from tests.outcomes import Tokens
 from tests.stand_in_stream import Machine, kernels, machine
 
@@ -50,13 +50,13 @@ class Counting(SyncMode):
 
 
 @pytest.fixture
-def loop() -> Loop:
+def loop() -> ModeLoop:
     point = Point(micro_batch=1, workload=Numbers())
     job = Job(point=point, rank=0, device=torch.device("cpu"), loss=lambda model, batch: batch)
-    return Loop(job, Counting(job))
+    return ModeLoop(job, Counting(job))
 
 
-def test_steps_that_lead_a_segment_are_taken_like_its_own_and_not_kept(loop: Loop) -> None:
+def test_steps_that_lead_a_segment_are_taken_like_its_own_and_not_kept(loop: ModeLoop) -> None:
     loop.run("window", range(2), lead=3)
     loop.run("no_exchange", range(4), blocks=(1, 2), lead=1)
     columns = loop.columns()
@@ -88,7 +88,7 @@ OnGpu = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def on_gpu(loop: Loop, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> OnGpu:
+def on_gpu(loop: ModeLoop, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> OnGpu:
     """What a window on the stand-in tells of idle time, and the steps after it."""
     monkeypatch.setattr(torch.cuda, "Event", lambda **_: machine.event())
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: machine.launch(cycles / 1e9))
@@ -98,7 +98,7 @@ def on_gpu(loop: Loop, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> OnG
         mode = OnDevice(job)
         mode.machine = machine
         mode.step_of = kernels(**step)
-        on_device = Loop(job, mode)
+        on_device = ModeLoop(job, mode)
         on_device.clock = CudaClock(job.device, now=machine.now)
         on_device._batches = itertools.repeat(iter(()))
         on_device.run("window", range(50))
@@ -123,7 +123,7 @@ def test_a_gpus_idle_time_is_measured_after_the_window(on_gpu: OnGpu) -> None:
     assert "backward can't be queued ahead" in found["device_idle_reason"]
 
 
-def test_a_cpu_has_no_idle_time(loop: Loop) -> None:
+def test_a_cpu_has_no_idle_time(loop: ModeLoop) -> None:
     loop.run("window", range(3))
     window = WindowTime(window_s=1.0, steps=50)
     assert idle_in_window(loop) == queued_idle(loop, task(loop, "quick"), window) == {}
@@ -141,7 +141,7 @@ def test_what_the_window_says_of_idle_time_stays_where_no_steps_are_queued(on_gp
     assert found["device_idle_reason"] == NO_STEPS
 
 
-def test_the_host_s_time_at_each_step_of_the_last_run_is_kept(loop: Loop) -> None:
+def test_the_host_s_time_at_each_step_of_the_last_run_is_kept(loop: ModeLoop) -> None:
     loop.run("warmup", range(5))
     began = time.time_ns()
     loop.run("window", range(3))
@@ -172,7 +172,7 @@ def test_ranks_in_different_orders_are_no_step_that_fails_after_the_window() -> 
         together(part, store=distributed.HashStore(), patience_s=1.0)
 
 
-def task(loop: Loop, exchange: Any) -> Task:
+def task(loop: ModeLoop, exchange: Any) -> Task:
     sweep = Sweep(
         workload=Numbers(),
         axes={"workers": [1]},
@@ -184,7 +184,7 @@ def task(loop: Loop, exchange: Any) -> Task:
 @pytest.mark.usefixtures("world_of_one")
 @pytest.mark.parametrize("exchange", ["quick", "precise"])
 def test_a_step_without_the_exchange_is_run_however_long_it_takes(
-    loop: Loop, exchange: str
+    loop: ModeLoop, exchange: str
 ) -> None:
     loop.run("window", range(5))
     # 14 steps of 2 s are no round of 10 s, and a quarter of 10 s is a step that leads the turn.
@@ -203,7 +203,7 @@ class WithoutMemory(Counting):
 
 
 @pytest.mark.usefixtures("world_of_one")
-def test_without_memory_for_the_exchange_alone_steps_without_it_are_kept(loop: Loop) -> None:
+def test_without_memory_for_the_exchange_alone_steps_without_it_are_kept(loop: ModeLoop) -> None:
     loop.mode = WithoutMemory(loop.job)
     loop.run("window", range(40))
     found = time_exchange(

@@ -28,7 +28,7 @@ from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimi
 from dtsweep.sync.ring import Ring
 from dtsweep.worker import gradients
 from dtsweep.worker.gradients import IN_SHARDS
-from dtsweep.worker.loop import Loop
+from dtsweep.worker.loop import ModeLoop
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.reference import GradientCheck, UncheckedError, gradient_of_one_worker
 from dtsweep.workloads import Cifar10Cnn
@@ -267,7 +267,7 @@ def first_steps(point: Point, rank: int, *, is_checked: bool) -> Seen:
     drawn = [random.random(), float(np.random.random()), float(torch.rand(()))]
     mode.prepare(model, functools.partial(make_optimizer, point=point))
     set_seed(seeds[rank])
-    loop = Loop(job, mode)
+    loop = ModeLoop(job, mode)
     with check or contextlib.nullcontext():
         loop.run("warmup", range(3))
     mode.close()
