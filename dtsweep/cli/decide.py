@@ -13,7 +13,7 @@ from dtsweep.cli.options import (
     opened,
     prices_option,
     print_json,
-    read_prices,
+    given_prices,
     tell,
     telling_warnings,
     where_option,
@@ -120,7 +120,7 @@ def recommend_command(
     from dtsweep.analysis import recommend as recommended
     from dtsweep.report import recommendation
 
-    frame = load_results(opened(results), prices=read_prices(prices), with_imported=with_imported)
+    frame = load_results(opened(results), prices=given_prices(prices), with_imported=with_imported)
     study = Study(frame)
     recommendations = recommended(
         study, _goal(**asked, results_goal=study.goal), compare_models=compare_models
@@ -194,7 +194,7 @@ def _content(
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
     if any(objectives.values()):
         asked |= objectives
-    read = read_prices(prices)
+    read = given_prices(prices)
     frame = load_results(store, prices=read, with_imported=with_imported)
     if not with_hosts:
         frame = shared_trials(frame)
@@ -238,7 +238,7 @@ def predict(
 
     if not settings:
         raise SweepError("predict needs settings: add 'workers=8 micro_batch=16' in quotes")
-    frame = load_results(opened(results), prices=read_prices(prices), with_imported=with_imported)
+    frame = load_results(opened(results), prices=given_prices(prices), with_imported=with_imported)
     predictions = predictions_of(Study(frame), settings)
     if as_json:
         print_json(predictions_json(predictions))

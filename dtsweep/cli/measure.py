@@ -187,9 +187,7 @@ def _show_plan(
         from dtsweep.analysis.decision import check_goal
 
         check_goal(goal)
-    if results is None:
-        results = f"results/{sweep.name}"
-    store = Results(results)
+    store = Results(f"results/{sweep.name}" if results is None else results)
     planned = make_plan(sweep, candidates, store.attempts(columns_read(sweep)), rerun=rerun)
     if (damage := damage_of(store)) is not None:
         tell(damage)

@@ -243,7 +243,7 @@ def opened(results: str) -> Results:
     return Results(results).snapshot()
 
 
-def read_prices(file: str | None) -> Prices | None:
+def given_prices(file: str | None) -> Prices | None:
     """Read the file of prices that hold for all results; None without one."""
     if file is None:
         return None

@@ -68,7 +68,11 @@ def status_and_reason(row: Row) -> tuple[str, str | None]:
     return row["status"], row["reason"]
 
 
-def skipped_points(sweep: Sweep, skipped: Sequence[Candidate], rows: Rows) -> Iterator[Unmeasured]:
+def skipped_points(
+    sweep: Sweep,
+    skipped: Sequence[Candidate],
+    rows: Rows,
+) -> Iterator[Unmeasured]:
     """Yield the skipped points whose reason is not among the stored rows yet."""
     stored = {(row["trial_id"], row["reason"]) for row in rows if row["status"] == "skipped"}
     for candidate in skipped:

@@ -81,14 +81,13 @@ def planned_cost(sweep: Sweep, plan: Plan, nodes: Nodes) -> PlannedCost | None:
     peak = Range(max(p.low for _, p in priced), max(p.high for _, p in priced))
     staying = nodes.staying_usd_per_hour * middle_s
 
-    def usd(end: str, factor: float) -> float:
-        working = sum(seconds * getattr(prices, end) for seconds, prices in priced) + staying
-        return float(working * factor + nodes.idle_s * getattr(peak, end)) / 3600
+    def working(end: str) -> float:
+        return float(sum(seconds * getattr(prices, end) for seconds, prices in priced)) + staying
 
     return PlannedCost(
-        low_usd=usd("low", 1 / factor),
-        middle_usd=usd("middle", 1.0),
-        high_usd=usd("high", factor),
+        low_usd=(working("low") / factor + nodes.idle_s * peak.low) / 3600,
+        middle_usd=(working("middle") + nodes.idle_s * peak.middle) / 3600,
+        high_usd=(working("high") * factor + nodes.idle_s * peak.high) / 3600,
         assumptions=assumptions,
     )
 
