@@ -109,10 +109,12 @@ def plain_training_in(points: pd.DataFrame) -> pd.Series[bool]:
     return pd.Series(is_plain, index=points.index, dtype="bool")
 
 
-Value = TypeVar("Value")
+_Value = TypeVar("_Value")
 
 
-def declared(function: Callable[[Settings], Value], settings: Settings, *, unknown: Value) -> Value:
+def declared(
+    function: Callable[[Settings], _Value], settings: Settings, *, unknown: _Value
+) -> _Value:
     """Value of a function of a declaration, which may read what settings of a row don't have."""
     try:
         return function(settings)

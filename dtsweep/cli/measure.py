@@ -49,7 +49,7 @@ def run_command(sweep: str, settings: tuple[str, ...], in_process: bool, **optio
     """Run what is not yet in the results, then print the report; after Ctrl-C too."""
     refuse_contradiction(in_process=in_process, address=options["address"])
     prices = take_prices(options)
-    asked, candidates = read(sweep, settings, take_question(options))
+    asked, candidates = _read(sweep, settings, take_question(options))
     options["prices"] = prices
     carry_out(asked, candidates, in_process=in_process, **options)
 
@@ -142,7 +142,7 @@ def carry_out(
 def plan(sweep: str, settings: tuple[str, ...], **options: Any) -> None:
     """Say what a run would do, and why; starts nothing."""
     options["prices"] = take_prices(options)
-    asked, candidates = read(sweep, settings, take_question(options))
+    asked, candidates = _read(sweep, settings, take_question(options))
     _show_plan(asked, candidates, **options)
 
 
@@ -246,7 +246,7 @@ def doctor(address: str | None, results: str | None, as_json: bool) -> None:
     sys.exit(1 if diagnosis.problems else 0)
 
 
-def read(
+def _read(
     sweep: str, settings: tuple[str, ...], question: Mapping[str, Any]
 ) -> tuple[Sweep, list[Candidate]]:
     """Read a sweep file with options `--set`, and with the question of the command line."""

@@ -80,6 +80,7 @@ class AfterWindow:
         self.flags: list[str] = []
 
     goes_on = True
+    """Whatever the checks find, the rest is measured."""
 
     def run(self) -> Steps:
         """Do all of it; the loop goes on at each `yield`."""
@@ -189,6 +190,9 @@ class AfterWindow:
             "device_idle_high": idle_s / float(part.times["step_s"].sum()),
             "device_idle_reason": _NOT_QUEUED,
         }
+
+    def losses(self) -> None:
+        """Leave it: what a loop sends is not compressed by dtsweep."""
 
     def exchange(self, spent_s: float) -> Steps:
         """Time steps without the exchange; the parameters of ranks differ after that."""

@@ -216,8 +216,8 @@ def exchange_turns(
     """
     turns = plan(_ByStore(group))
     before, round_number = len(parts.parts), 0
-    planned = next(turns)
     try:
+        planned = next(turns)
         with suppress(StopIteration):
             while True:
                 if planned.round_number != round_number:

@@ -71,7 +71,7 @@ def trial_columns(
         "memory_peak_bytes": max(rank.memory_peak_bytes for rank in ranks),
         **staleness_columns([count for rank in ranks for count in rank.staleness]),
         "dropped_share": dropped_share(ranks),
-        "dead_replicas": dead_replicas(ranks),
+        "dead_replicas": _dead_replicas(ranks),
         "bytes_sent_per_step": _per_step(ranks, [rank.bytes_sent for rank in ranks]),
         "messages_per_step": _per_step(ranks, [rank.messages_sent for rank in ranks]),
     }
@@ -114,7 +114,7 @@ def columns_of_steps(
     return {**row, "flags": flags(row, view.steps, view.periods, ranks, wanted=wanted)}
 
 
-def dead_replicas(ranks: Iterable[Measured]) -> list[str] | None:
+def _dead_replicas(ranks: Iterable[Measured]) -> list[str] | None:
     """Replicas of shards that some rank knows to have died, each once; None if all live."""
     return sorted({replica for rank in ranks for replica in rank.dead_replicas}) or None
 

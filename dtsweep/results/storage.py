@@ -35,7 +35,7 @@ from dtsweep.results.object_stores import (
 from dtsweep.results.time_limit import call_within
 from dtsweep.secret import without_credentials
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _PROBE_BYTES = 2**20
 """Of the file that shows whether results can be written."""
@@ -304,7 +304,7 @@ class Storage:
         with self._files.open_output_stream(path) as stream:
             stream.write(data)
 
-    def _call(self, call: Callable[[], T], size: int = 0) -> T:
+    def _call(self, call: Callable[[], _T], size: int = 0) -> _T:
         """Call the file system, within a time limit for so many bytes.
 
         A call that fails soon is repeated for a moment: libraries give up when an answer is cut.
@@ -323,7 +323,7 @@ class Storage:
                     raise
             time.sleep(_AGAIN_PAUSE_S)
 
-    def _with_token(self, call: Callable[[], T]) -> T:
+    def _with_token(self, call: Callable[[], _T]) -> _T:
         """Call the file system, with a new token if one is due."""
         if self._opened_again is not None and time.monotonic() > self._token_until:
             self._files = self._opened_again()

@@ -16,7 +16,7 @@ from dtsweep.results.merge import merged
 from dtsweep.results.parquet import MAX_BYTES, CorruptPartError, checked, decode, replaced_by
 from dtsweep.results.storage import Storage
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 READERS = 8
 """Threads that wait for storage."""
@@ -124,8 +124,8 @@ class TableFiles:
         return self._kept.setdefault((table, read), {})
 
     def _unless_corrupt(
-        self, table: str, name: str, data: bytes | None, unpack: Callable[[bytes], T]
-    ) -> T | None:
+        self, table: str, name: str, data: bytes | None, unpack: Callable[[bytes], _T]
+    ) -> _T | None:
         """Unpack a file; None if it was not read or is not valid."""
         if data is None:
             return None
@@ -156,7 +156,7 @@ class _Account:
         self._most = max(MAX_BYTES, _memory_bytes() // MEMORY_PARTS)
         self._bytes = 0
 
-    def of(self, files: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
+    def of(self, files: Iterable[tuple[str, _T]]) -> Iterator[tuple[str, _T]]:
         """Yield rows by name of their file, and add them up.
 
         Raises:

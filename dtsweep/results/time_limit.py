@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _LEFT: set[threading.Thread] = set()
 """Threads whose calls took too long."""
 
 
-def call_within(limit_s: float, call: Callable[[], T]) -> T:
+def call_within(limit_s: float, call: Callable[[], _T]) -> _T:
     """Return what a call returns, or raise what it raises.
 
     >>> call_within(10.0, lambda: 7)
@@ -22,7 +22,7 @@ def call_within(limit_s: float, call: Callable[[], T]) -> T:
         TimeoutError: it has not ended within the limit. Its thread goes on until the library
             gives up, so a repeated call has to be harmless.
     """
-    results: list[T] = []
+    results: list[_T] = []
     errors: list[BaseException] = []
 
     def run() -> None:

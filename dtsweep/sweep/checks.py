@@ -174,7 +174,7 @@ READABLE_BY_OWN_LOOPS = (
 """Fields that a function may read, and that an argument of a script may take."""
 
 
-def fields_read(workload: Any) -> set[str]:
+def _fields_read(workload: Any) -> set[str]:
     """Fields of a point that may be axes of a training loop of the user."""
     reads = {*_READ_BY_OWN_LOOPS, *workload.reads()}
     if {"micro_batch", "accumulation"} <= reads:
@@ -185,7 +185,7 @@ def fields_read(workload: Any) -> set[str]:
 
 def _check_effect(name: str, workload: Any) -> None:
     """Refuse an axis that a training loop of the user does not read."""
-    if name not in {*AXES, "global_batch"} - fields_read(workload):
+    if name not in {*AXES, "global_batch"} - _fields_read(workload):
         return
     names = getattr(workload, "names", None)
     hint = ""

@@ -46,7 +46,7 @@ class Axis:
     """True if names of points leave it out where it has its default."""
 
 
-def axis(default: Any, meaning: str, **declared: Any) -> Any:
+def _axis(default: Any, meaning: str, **declared: Any) -> Any:
     """Declare a field of `Point` that can be an axis; `declared` are the other fields of `Axis`."""
     return field(default=default, metadata={"axis": Axis(meaning=meaning, **declared)})
 
@@ -55,25 +55,25 @@ def axis(default: Any, meaning: str, **declared: Any) -> Any:
 class Axes:
     """Fields of a point that can be axes."""
 
-    workers: int = axis(1, "Training processes, one device each.", unit="workers", least=1)
-    micro_batch: int = axis(
+    workers: int = _axis(1, "Training processes, one device each.", unit="workers", least=1)
+    micro_batch: int = _axis(
         32, "Samples per worker in one forward/backward pass.", unit="samples", least=1
     )
-    accumulation: int = axis(
+    accumulation: int = _axis(
         1, "Forward/backward passes per optimizer step.", unit="passes", least=1
     )
-    sync: str = axis(
+    sync: str = _axis(
         "ddp",
         "How workers combine their work: one of the sync modes.",
         choices=(*MODES, OWN, AS_WRITTEN),
     )
-    sync_period: int | None = axis(
+    sync_period: int | None = _axis(
         None,
         "Optimizer steps from one exchange to the next.",
         unit="steps",
         least=1,
     )
-    synchronous_steps: int = axis(
+    synchronous_steps: int = _axis(
         0,
         "First steps of a training in which gradients are averaged in every step; the window comes "
         "after them.",
@@ -81,177 +81,177 @@ class Axes:
         least=0,
         is_quiet=True,
     )
-    local_momentum: str = axis(
+    local_momentum: str = _axis(
         "keep",
         "Optimizer state at the end of a period: keep each worker's own, average it over the "
         "workers, or reset it.",
         choices=("keep", "average", "reset"),
         is_quiet=True,
     )
-    outer_learning_rate: float = axis(
+    outer_learning_rate: float = _axis(
         0.7,
         "Step size of the outer optimizer, which updates at the end of a period.",
         above=0,
         is_quiet=True,
     )
-    outer_momentum: float = axis(
+    outer_momentum: float = _axis(
         0.9,
         "Nesterov momentum of the outer optimizer.",
         least=0,
         below=1,
         is_quiet=True,
     )
-    topology: str | None = axis(
+    topology: str | None = _axis(
         None,
         "Neighbours of a worker: ring has two, exponential one at a time, at distances that are "
         "powers of two.",
         choices=("ring", "exponential"),
     )
-    participation: float | None = axis(
+    participation: float | None = _axis(
         None,
         "Share of the workers that are drawn to train in a sync period: the nearest whole number "
         "of them, at least one, and half a worker counts as one.",
         above=0,
         most=1,
     )
-    staleness: int | None = axis(
+    staleness: int | None = _axis(
         None,
         "Steps that the fastest worker may be ahead of the slowest; None means no bound.",
         unit="steps",
         least=0,
     )
-    shards: int | None = axis(None, "Servers that share the parameters.", unit="servers", least=1)
-    replicas: int = axis(
+    shards: int | None = _axis(None, "Servers that share the parameters.", unit="servers", least=1)
+    replicas: int = _axis(
         1,
         "Copies of each shard, in a chain: a shard is lost with its last copy.",
         unit="copies",
         least=1,
         is_quiet=True,
     )
-    push_period: int = axis(
+    push_period: int = _axis(
         1, "Steps whose summed gradients make one push.", unit="steps", least=1, is_quiet=True
     )
-    pull_period: int = axis(
+    pull_period: int = _axis(
         1,
         "Steps from one pull of the parameters to the next; in between a worker updates its copy.",
         unit="steps",
         least=1,
         is_quiet=True,
     )
-    drop_slowest: int = axis(
+    drop_slowest: int = _axis(
         0,
         "Backup workers: a step goes on without the last so many gradients, which are dropped.",
         unit="workers",
         least=0,
         is_quiet=True,
     )
-    server_device: str = axis(
+    server_device: str = _axis(
         "cpu",
         "Device of the servers' parameters and optimizers.",
         choices=("cpu", "gpu"),
         is_quiet=True,
     )
-    overlap: bool = axis(
+    overlap: bool = _axis(
         default=True,
         meaning="Whether the exchange begins while backward still runs, or after it.",
         is_quiet=True,
     )
-    bucket_bytes: int | None = axis(
+    bucket_bytes: int | None = _axis(
         None,
         "Gradients that travel together; None is the mode's size.",
         unit="bytes",
         least=1,
         is_quiet=True,
     )
-    node_size: int | None = axis(
+    node_size: int | None = _axis(
         None,
         "Workers of a node, which may be a pretended one; None are those of the real nodes.",
         unit="workers",
         least=1,
         is_quiet=True,
     )
-    shard_precision: str | None = axis(
+    shard_precision: str | None = _axis(
         None,
         "Type in which parameters in shards are gathered and computed with; gradients are summed "
         "in fp32. None is their own.",
         choices=("bf16",),
         is_quiet=True,
     )
-    reshard: str | None = axis(
+    reshard: str | None = _axis(
         None,
         "A block's parameters after forward, if not freed: node keeps a share on each worker of "
         "a node, never keeps them whole.",
         choices=("node", "never"),
         is_quiet=True,
     )
-    offload: bool = axis(
+    offload: bool = _axis(
         default=False,
         meaning="Whether parameters in shards, their gradients and optimizer state are in main "
         "memory.",
         is_quiet=True,
     )
-    compression: str | None = axis(
+    compression: str | None = _axis(
         None,
         "What travels in place of gradients or parameter changes; None is these themselves.",
         choices=tuple(COMPRESSIONS),
         is_quiet=True,
     )
-    compression_coding: str | None = axis(
+    compression_coding: str | None = _axis(
         None,
         "Entropy coding of payloads; None sends them as they are.",
         choices=CODINGS,
         is_quiet=True,
     )
-    compression_ratio: float | None = axis(
+    compression_ratio: float | None = _axis(
         None,
         "Share of the values that travels.",
         above=0,
         most=1,
         is_quiet=True,
     )
-    compression_rank: int | None = axis(
+    compression_rank: int | None = _axis(
         None, "Rank of the matrices that travel.", unit="columns", least=1, is_quiet=True
     )
-    optimizer: str = axis(
+    optimizer: str = _axis(
         "sgd",
         "Update rule, where the workload has none of its own; momentum is SGD with 0.9.",
         choices=("sgd", "momentum", "adam", "adamw"),
     )
-    learning_rate: float = axis(0.01, "Step size of the optimizer.", least=0)
-    clip_norm: float | None = axis(
+    learning_rate: float = _axis(0.01, "Step size of the optimizer.", least=0)
+    clip_norm: float | None = _axis(
         None,
         "Norm over the whole model that gradients are clipped to; None does not clip.",
         above=0,
         is_quiet=True,
     )
-    precision: str = axis(
+    precision: str = _axis(
         "fp32",
         "fp32 and tf32 (on GPUs) set the matrix products, bf16 is autocast; parameters stay in "
         "fp32.",
         choices=tuple(PRECISIONS),
     )
-    checkpointing: str | None = axis(
+    checkpointing: str | None = _axis(
         None,
         "Activations that are computed again in backward: blocks keeps the input of each block of "
         "the model alone; None keeps all.",
         choices=("blocks",),
         is_quiet=True,
     )
-    slow_rank: float | None = axis(
+    slow_rank: float | None = _axis(
         None,
         "Factor by which each pass of the last worker takes longer, as on a slower device; None "
         "slows no worker.",
         above=1,
         is_quiet=True,
     )
-    balance: str | None = axis(
+    balance: str | None = _axis(
         None,
         "Samples of a pass dealt to the workers in proportion to their measured speeds: static "
         "measures them once, dynamic before each window; None is micro_batch for each.",
         choices=("static", "dynamic"),
         is_quiet=True,
     )
-    placement: str = axis(
+    placement: str = _axis(
         "pack",
         "How Ray spreads the workers over nodes.",
         choices=("pack", "spread", "strict_pack", "strict_spread"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-import time
 from collections.abc import Hashable, Iterator
 from fractions import Fraction
 from typing import Any
@@ -79,12 +78,13 @@ class ModeStages:
         """Queue some steps where the window leaves much open."""
         self.fields |= queued_idle(self._loop, self._task, self._window)
 
+    def losses(self) -> None:
+        """Compare a compressed exchange with that of the values themselves."""
+        if self._task.point.compression:
+            self.fields["compression_error"] = _compression_error(self._loop, self._task)
+
     def exchange(self, spent_s: float) -> Steps:
         """Time steps without the exchange, and the exchange alone."""
-        began = time.perf_counter()
-        if self._task.point.compression:
-            self.fields["compression_error"] = compression_error(self._loop, self._task)
-        spent_s += time.perf_counter() - began
         isolated = self._exchanges.setdefault(_exchange_key(self._loop.job, self._model), {})
         self.fields |= time_exchange(
             self._loop, self._task, self._window, spent_s=spent_s, isolated=isolated
@@ -99,7 +99,8 @@ class ModeStages:
 
     def note_failure(self, reason: str) -> None:
         """Set the reason of a failed step for all fields that are not known yet."""
-        fields, point = self.fields, self._task.point
+        # Of the loop, which knows its workload: a mode of its own declares what agrees.
+        fields, point = self.fields, self._loop.job.point
         if "device_idle_low" in fields:
             fields.setdefault("device_idle_reason", reason)
         compares = point.workers > 1 and point.mode.agree != "nothing"
@@ -173,7 +174,7 @@ def _inspect_step(
     per_step = None
     if sent:
         per_step = sent["bytes_sent"] / window_steps
-    reason = traffic_reason(loop.job, loop.mode, model, per_step, calls=calls[0])
+    reason = _traffic_reason(loop.job, loop.mode, model, per_step, calls=calls[0])
     return {**fields, **sent, "traffic_reason": reason}
 
 
@@ -196,7 +197,7 @@ def _sent_in_window(counts: list[Counting], *, period: int, window_steps: int) -
     }
 
 
-def compression_error(loop: ModeLoop, task: Task) -> float | None:
+def _compression_error(loop: ModeLoop, task: Task) -> float | None:
     """Run one more period, and compare its exchange with the exchange of uncompressed values.
 
     Returns:
@@ -282,7 +283,7 @@ def _calls_counted(model: nn.Module) -> Iterator[list[int]]:
         handle.remove()
 
 
-def traffic_reason(
+def _traffic_reason(
     job: Job, mode: SyncMode, model: nn.Module, sent: float | None, *, calls: int
 ) -> str | None:
     """Compare what workers send in a step with the formula of their mode; called on all ranks.

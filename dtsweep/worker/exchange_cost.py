@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import time
@@ -10,6 +9,7 @@ import traceback
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -279,8 +279,12 @@ def _take_turns(loop: ModeLoop, task: Task, window: WindowTime, *, spent_s: floa
         task.measure, window, agreement, spent_s=spent_s, noise=noise, device=loop.job.device
     )
     before, round_number = len(loop.segments), 0
+    if task.measure.exchange == "precise":
+        # Whether there is memory for one: DDP's buckets stay where they are, and gradients that are
+        # views of them need room of their own. What it compiles is no part of a round.
+        together(partial(_step_alone, loop), store=PrefixStore("first", store))
     planned = next(plan)
-    # The first step may allocate.
+    # The first turn may allocate, too.
     patience_s = FIRST_PATIENCE_S
     with suppress(StopIteration):
         while True:
@@ -295,6 +299,12 @@ def _take_turns(loop: ModeLoop, task: Task, window: WindowTime, *, spent_s: floa
                 raise
             patience_s = 0.0
             planned = plan.send(block_means(loop.segments[-1], planned.steps))
+
+
+def _step_alone(loop: ModeLoop) -> None:
+    """Run a step without the exchange."""
+    loop.step(without=loop.job.point.mode.can_leave_out)
+    loop.end_run()
 
 
 def _patience_s(steps: int, step_s: float) -> float:
@@ -321,5 +331,5 @@ def _run_turn(loop: ModeLoop, planned: PlannedTurn, *, store: Store, patience_s:
     barrier(loop.job.device)
     name = "exchange" if planned.turn.exchanges else "no_exchange"
     count = planned.steps * len(planned.turn.blocks)
-    work = functools.partial(loop.run, name, range(count), blocks=planned.turn.blocks, lead=LEAD)
+    work = partial(loop.run, name, range(count), blocks=planned.turn.blocks, lead=LEAD)
     together(work, store=store, patience_s=patience_s)

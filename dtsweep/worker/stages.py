@@ -33,11 +33,14 @@ class _Stages(Protocol):
     def idle(self) -> None:
         """Limits of the share of a step in which this rank's GPU had no work."""
 
+    def losses(self) -> None:
+        """See what compression loses."""
+
     def exchange(self, spent_s: float) -> Steps:
         """Time the exchange; the parameters of ranks differ after that.
 
         Args:
-            spent_s: on the checks, in seconds.
+            spent_s: on checks and losses, in seconds.
         """
 
     def profile(self) -> Steps:
@@ -57,10 +60,13 @@ def after_window(stages: _Stages, task: Task, device: torch.device) -> Steps:
     restart_peak(device)
     try:
         yield from stages.checks()
-        # The exchange has its time, however long the device's idle time takes.
-        spent_s = time.perf_counter() - began
         if stages.goes_on:
+            began_idle = time.perf_counter()
             stages.idle()
+            # The exchange has its time, however long this takes.
+            began += time.perf_counter() - began_idle
+            stages.losses()
+            spent_s = time.perf_counter() - began
             # A canary watches the machine: only its window is of interest.
             if task.point.workers > 1 and not task.is_canary:
                 yield from stages.exchange(spent_s)

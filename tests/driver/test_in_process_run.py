@@ -119,6 +119,13 @@ def test_an_environment_of_its_own_can_t_be_given_to_this_process(tmp_path: Path
     assert "an env. axis needs worker processes of their own" in set(frame["reason"])
 
 
+def test_the_loss_of_a_compression_is_known_of_one_worker_too(tmp_path: Path) -> None:
+    frame = run(tmp_path, {"compression": ["fp16", None]}).set_index("compression", drop=False)
+    # Numbers of 11 bits are off by at most 2 ** -11 of themselves.
+    assert 0 <= frame.loc["fp16"]["compression_error"] <= 2**-11
+    assert pd.isna(frame[frame["compression"].isna()]["compression_error"]).all()
+
+
 def test_the_process_is_as_it_was(tmp_path: Path) -> None:
     before, threads = dict(os.environ), torch.get_num_threads()
     resources = Resources(cpus_per_worker=1, environment={"DTSWEEP_EXAMPLE": "set"})
