@@ -189,7 +189,7 @@ def shares_of(name: str) -> list[float]:
     checks = (
         (mode_trial, "check_batch"),
         (timing, "check_late_batch"),
-        (after_window, "inspect_step"),
+        (after_window, "_inspect_step"),
     )
     for module, check in checks:
         setattr(module, check, timed(getattr(module, check)))

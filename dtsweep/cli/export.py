@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from dtsweep.results.store import Results
     from dtsweep.trackers.exported import Export
 
-_TRACKERS = {"mlflow": "MlflowRuns", "wandb": "WandbRuns", "tensorboard": "TensorboardRuns"}
-"""Names of trackers and of their clients, each with its class in `dtsweep.trackers.to_NAME`."""
+_TRACKERS = {
+    "mlflow": "dtsweep.trackers.to_mlflow:MlflowRuns",
+    "wandb": "dtsweep.trackers.to_wandb:WandbRuns",
+    "tensorboard": "dtsweep.trackers.to_tensorboard:TensorboardRuns",
+}
+"""Names of trackers and of their clients, each with its module and class."""
 
 
 @click.command()
@@ -79,8 +83,8 @@ def _send_trials(export: Export, to: str, out: str | None) -> str:
     place = without_credentials(f"{to}:{out or ''}")
     sent = 0
     try:
-        module = import_module(f"dtsweep.trackers.to_{to}")
-        tracker: Any = getattr(module, _TRACKERS[to])(export, out)
+        module, _, name = _TRACKERS[to].partition(":")
+        tracker: Any = getattr(import_module(module), name)(export, out)
         for trial in export.trials:
             if trial.key not in tracker.sent:
                 tracker.send(trial)

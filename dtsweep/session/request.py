@@ -34,7 +34,7 @@ _REFUSED_S = 20.0
 """Time for which a request must be refused: nodes of an ended session still count as used."""
 
 
-class _NodesRefusedError(SessionError):
+class NodesRefusedError(SessionError):
     """The autoscaler adds no nodes in the place of those that are left out."""
 
 
@@ -96,7 +96,7 @@ class _NodeRequest:
                 accepted_at = time.monotonic()
             elif time.monotonic() - accepted_at >= _REFUSED_S and not has_said:
                 if not is_patient:
-                    raise _NodesRefusedError("no_nodes", f"{nodes} can't be added now")
+                    raise NodesRefusedError("no_nodes", f"{nodes} can't be added now")
                 say(f"waiting for {nodes}: the autoscaler can't add them now; see `ray status`")
                 has_said = True
 
@@ -181,7 +181,7 @@ class NodeRequests:
             return await self._come(world, is_patient=False)
         except SessionError as error:
             is_reset = await self._nodes.reset(world)
-            if not is_reset and not isinstance(error, _NodesRefusedError):
+            if not is_reset and not isinstance(error, NodesRefusedError):
                 raise
         return await self._come(world, is_patient=True)
 

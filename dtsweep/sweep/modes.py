@@ -355,8 +355,6 @@ _OF_THE_USER: Mapping[str, ModeInfo] = {
 OF_THE_USER = tuple(_OF_THE_USER)
 """Their names."""
 
-_ALL = {**MODES, **_OF_THE_USER}
-
 
 def mode_of(name: str) -> ModeInfo:
     """Declaration of one of `MODES`, or of `AS_WRITTEN` or `OWN`.
@@ -367,7 +365,7 @@ def mode_of(name: str) -> ModeInfo:
     >>> mode_of("ddp").agree, mode_of("as_written").agree
     ('gradients', 'nothing')
     """
-    return _ALL[name]
+    return _OF_THE_USER.get(name) or MODES[name]
 
 
 def mode_in_results(name: str) -> ModeInfo:
@@ -376,7 +374,7 @@ def mode_in_results(name: str) -> ModeInfo:
     >>> mode_in_results("unknown") is UNDECLARED
     True
     """
-    return _ALL.get(name, UNDECLARED)
+    return _OF_THE_USER.get(name) or MODES.get(name, UNDECLARED)
 
 
 def update_kind(semantics: str, sync: object) -> str:

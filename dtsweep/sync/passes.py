@@ -21,7 +21,7 @@ from dtsweep.sync.mode import Job, Loss
 from dtsweep.sync.weights import PassFactors, weight_of
 
 
-class _LossError(TypeError):
+class LossError(TypeError):
     """Error for a `loss` that returned nothing to train on."""
 
 
@@ -112,7 +112,7 @@ def kept_loss(loss: torch.Tensor | float, device: torch.device) -> torch.Tensor 
     return loss.detach().to(torch.float32, copy=True).reshape(())
 
 
-def _loss_error(workload: Any, loss: Any) -> _LossError | None:
+def _loss_error(workload: Any, loss: Any) -> LossError | None:
     """Say what is wrong with the value that `loss` returned, with its place and the way out.
 
     None if the value is right.
@@ -138,7 +138,7 @@ def _loss_error(workload: Any, loss: Any) -> _LossError | None:
     if code:
         where = f" ({Path(code.co_filename).name}:{code.co_firstlineno})"
     named = f"{type(workload).__name__}.loss{where} gave {returned}"
-    return _LossError(f"{named}; loss must return a scalar tensor: {way_out}")
+    return LossError(f"{named}; loss must return a scalar tensor: {way_out}")
 
 
 def batches_of_steps(
@@ -189,7 +189,7 @@ def loss_in_precision(
 
 
 def _no_loss(*_: Any) -> torch.Tensor:
-    raise _LossError("the workload has no loss, only a train_step, which sync=own calls")
+    raise LossError("the workload has no loss, only a train_step, which sync=own calls")
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], *, point: Point) -> torch.optim.Optimizer:

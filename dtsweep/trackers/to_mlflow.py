@@ -33,7 +33,7 @@ _ENVIRONMENT = {
 """Settings of the client, unless the user has others: its own waits last minutes."""
 
 
-class _MlflowRuns:
+class MlflowRuns:
     """Runs of one experiment."""
 
     def __init__(self, export: Export, out: str | None) -> None:

@@ -18,7 +18,7 @@ EVENTS = "events.out.tfevents.0.dtsweep"
 """File of a run. TensorBoard reads names with `tfevents`; its own writer puts the host there."""
 
 
-class _TensorboardRuns(RunFolders):
+class TensorboardRuns(RunFolders):
     """Runs of one sweep, in one log folder."""
 
     def __init__(self, export: Export, out: str) -> None:

@@ -10,7 +10,7 @@ from dtsweep.trackers.exported import UNITS, Export, ExportedTrial, as_folder_na
 from dtsweep.trackers.run_folder import RunFolders
 
 
-class _WandbRuns(RunFolders):
+class WandbRuns(RunFolders):
     """Offline runs of one sweep: a project of this name, and a group in it."""
 
     def __init__(self, export: Export, out: str) -> None:

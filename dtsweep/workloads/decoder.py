@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
     """Attention and MLP, each behind a norm and added to what went in."""
 
     def __init__(self, *, width: int, heads: int) -> None:
@@ -48,7 +48,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
         self.positions = nn.Parameter(torch.empty(sequence, width))
-        self.blocks = nn.Sequential(*(_Block(width=width, heads=heads) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(Block(width=width, heads=heads) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.output = nn.Linear(width, vocabulary, bias=False)
         for name, parameter in self.named_parameters():

@@ -455,7 +455,7 @@ def test_the_frontier_of_many_points_is_drawn_as_that_of_few(
     latency = np.exp(rivals.costs[0].launches.means).ravel()
     frame = frame.assign(latency_s=latency, latency_s_error=0.03 * latency)
     few = frontier(frame).set_index("point_id")
-    monkeypatch.setattr(dominance, "MANY", 10)
+    monkeypatch.setattr(dominance, "_MANY", 10)
     many = frontier(frame).set_index("point_id").loc[few.index]
     assert (few["standing"] == many["standing"]).all()
     # 2,000 draws of each.

@@ -136,7 +136,7 @@ CPU = {"CPU": 1}
 
 class Slot:
     def __init__(self, seconds=60.0):
-        request.REFUSED_S = 3.0
+        request._REFUSED_S = 3.0
         settings = Settings(
             code=Code(pickled=b"", folder=None),
             node_timeout_s=seconds,

@@ -109,7 +109,7 @@ def test_an_address_that_can_t_be_joined_is_a_line(
 
 def test_what_accepts_and_never_answers_is_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     # As patient as Ray can be told to be least; else it is 20 s.
-    monkeypatch.setattr(token, "ANSWER_S", 1)
+    monkeypatch.setattr(token, "_ANSWER_S", 1)
     monkeypatch.setenv("RAY_gcs_rpc_server_connect_timeout_s", "1")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"

@@ -18,7 +18,7 @@ from dtsweep.cluster.heartbeat import HEAD_SILENT_S, Heartbeat
 ENDS = """
 import threading, time
 from dtsweep.cluster import heartbeat
-heartbeat.LOOK_EVERY_S, heartbeat.PATIENCE_S = 0.01, 0.05
+heartbeat.LOOK_EVERY_S, heartbeat._PATIENCE_S = 0.01, 0.05
 nobody = heartbeat.Heartbeat(head="127.0.0.1:1", node="127.0.0.1:1")
 with heartbeat.watched(nobody, last_words=lambda: print("gone", flush=True), exit_code=4) as gone:
     gone.wait()

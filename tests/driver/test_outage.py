@@ -65,8 +65,8 @@ def test_an_outage_costs_no_row(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     proxy, place = proxied
-    monkeypatch.setattr(spool, "spool_roots", lambda: [tmp_path / "spool"])
-    monkeypatch.setattr(outbox, "SILENT_S", 0.5)
+    monkeypatch.setattr(spool, "_spool_roots", lambda: [tmp_path / "spool"])
+    monkeypatch.setattr(outbox, "_SILENT_S", 0.5)
     Fails.proxy, Fails.fault, Fails.comes_back, Fails.built = proxy, fault, True, 0
     frame = dtsweep.run(SWEEP, place, in_process=True)
     assert frame["status"].tolist() == ["ok"] * 4
@@ -83,7 +83,7 @@ def test_a_store_that_stays_away_leaves_all_to_the_next_run(
     proxied: tuple[Proxy, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy, place = proxied
-    monkeypatch.setattr(spool, "spool_roots", lambda: [tmp_path / "spool"])
+    monkeypatch.setattr(spool, "_spool_roots", lambda: [tmp_path / "spool"])
     monkeypatch.setattr("dtsweep.driver.run.CLOSE_S", 1.0)
     Fails.proxy, Fails.fault, Fails.comes_back, Fails.built = proxy, "closed", False, 0
     with pytest.raises(StorageError, match=r"wait in .*: the same command sends them"):
@@ -100,7 +100,7 @@ def test_a_store_that_can_not_be_reached_is_told_before_anything_is_measured(
     proxied: tuple[Proxy, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy, place = proxied
-    monkeypatch.setattr(storage, "REACHED_S", 1.0)
+    monkeypatch.setattr(storage, "_REACHED_S", 1.0)
     proxy.fail("silent")
     with pytest.raises(StorageError, match="can't be reached: no answer in 1 s"):
         dtsweep.run(SWEEP, place, in_process=True)

@@ -117,7 +117,7 @@ class Kept:
 @pytest.fixture(autouse=True)
 def _stored_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy disk may take longer than a run waits for it."""
-    monkeypatch.setattr(outbox, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(outbox, "_PATIENCE_S", 60.0)
 
 
 @pytest.fixture
@@ -331,7 +331,7 @@ def test_whatever_merging_raises_the_run_goes_on(
         raise MemoryError("none left")
 
     monkeypatch.setattr("dtsweep.results.store.SCATTERED_FROM", 2)
-    monkeypatch.setattr("dtsweep.results.store.merge_files", fail)
+    monkeypatch.setattr("dtsweep.results.compaction.merge_files", fail)
     for _ in range(2):
         kept.end(ONE)
     said = capsys.readouterr().err

@@ -60,7 +60,7 @@ class Written:
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Written]:
-    monkeypatch.setattr(run_writer, "APART_S", 0.05)
+    monkeypatch.setattr(run_writer, "_APART_S", 0.05)
     made = Written(tmp_path)
     yield made
     made.writer.end("done")
@@ -150,7 +150,7 @@ def held_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event
 def test_an_old_record_that_comes_late_does_not_replace_the_last_one(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_writer, "JOINED_S", 0.1)
+    monkeypatch.setattr(run_writer, "_JOINED_S", 0.1)
     with held_back(monkeypatch) as (is_writing, may_write):
         written.writer.start()
         is_writing.wait()

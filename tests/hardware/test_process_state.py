@@ -153,7 +153,7 @@ def test_a_thread_that_goes_on_can_not_be_undone_and_one_that_ends_is_no_change(
 def test_what_ends_by_itself_is_waited_for_and_is_no_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process_state, "END_S", 60)
+    monkeypatch.setattr(process_state, "_END_S", 60)
     thread = threading.Thread(target=lambda: None)
     starter = threading.Timer(0.1, thread.start)
     starter.start()

@@ -293,7 +293,7 @@ def row_of(ranks: list[Measured]) -> dict[str, Any]:
     """Columns of the trial that are made from steps."""
     point = task(2).point
     nodes = ["a"] * len(ranks)
-    return columns_of_steps(point, mark_warmup(point, ranks), nodes=nodes, half_width=None)
+    return columns_of_steps(point, mark_warmup(point, ranks), nodes=nodes, wanted=None)
 
 
 @pytest.mark.parametrize(

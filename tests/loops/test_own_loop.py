@@ -162,7 +162,7 @@ def sleep_as_rank(_: int) -> None:
 def test_a_loop_that_trains_without_steps_is_ended_with_what_was_seen(
     loop: Callable[[], object], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(no_steps, "MOST_S", 0)
+    monkeypatch.setattr(no_steps, "_MOST_S", 0)
     with pytest.raises(NoStepsError, match=f"no step of a torch.optim.Optimizer .*{words}"):
         measured(loop)
     assert not multiprocessing.active_children()
@@ -180,7 +180,7 @@ def test_a_loop_that_accumulates_over_many_passes_is_not_ended(
                 checkpoint(torch.sin, weight, use_reentrant=True).sum().backward()
             optimizer.step()
 
-    monkeypatch.setattr(no_steps, "MOST_S", 0)
+    monkeypatch.setattr(no_steps, "_MOST_S", 0)
     # A busy machine may add a step to the window.
     assert measured(accumulate).window_steps >= STEPS
 

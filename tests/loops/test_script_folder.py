@@ -193,7 +193,7 @@ def test_files_elsewhere_that_the_script_changes_are_reported(
 def test_a_large_linked_folder_can_be_worked_in(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(script_guard, "MOST_LINKS", 0)
+    monkeypatch.setattr(script_guard, "_MOST_LINKS", 0)
     with own_folder("one", start=start, root=tmp_path / "root"):
         os.chdir("../data")
         assert Path("1.txt").read_text() == "../data/1.txt"
@@ -202,7 +202,7 @@ def test_a_large_linked_folder_can_be_worked_in(
 def test_a_folder_of_many_files_is_a_link_until_a_file_is_made_in_it(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(script_folder, "MOST_ENTRIES", 30)
+    monkeypatch.setattr(script_folder, "_MOST_ENTRIES", 30)
     for number in range(31):
         (start / "data" / str(number)).touch()
     users = tree(start)

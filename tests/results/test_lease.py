@@ -98,7 +98,7 @@ def test_a_take_that_is_interrupted_leaves_no_lease(
 def test_a_sign_of_life_that_comes_too_late_leaves_no_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "JOINED_S", 0.0)
+    monkeypatch.setattr(lease, "_JOINED_S", 0.0)
     write, is_beating, may_write = Storage.write, threading.Event(), threading.Event()
 
     def late(storage: Storage, file: StoredFile) -> None:

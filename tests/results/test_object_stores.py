@@ -178,8 +178,8 @@ def test_two_servers_of_one_name_are_two_places(
 def test_every_row_is_stored_once_and_in_order_through_errors_cuts_and_delays(
     proxied: str, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(outbox, "AGAIN_S", (0.1,))
+    monkeypatch.setattr(outbox, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(outbox, "_AGAIN_S", (0.1,))
     proxy.fail("random")
     sender = Outbox(Results(proxied), lambda _: None, roots=[tmp_path])
     for number in range(1, ATTEMPTS + 1):
@@ -238,15 +238,15 @@ def test_a_store_that_takes_a_connection_and_never_answers_holds_up_one_call_alo
     proxied: str, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call_s = storage_module.CALL_S
-    monkeypatch.setattr(outbox, "PATIENCE_S", 5.0)
-    monkeypatch.setattr(outbox, "AGAIN_S", (0.1,))
+    monkeypatch.setattr(outbox, "_PATIENCE_S", 5.0)
+    monkeypatch.setattr(outbox, "_AGAIN_S", (0.1,))
     sender = Outbox(Results(proxied), lambda _: None, roots=[tmp_path])
     sender.put(files_of(1))
     monkeypatch.setattr(storage_module, "CALL_S", 2.0)
     proxy.drop_all()
     proxy.fault = "silent"
     sender.put(files_of(2))
-    monkeypatch.setattr(outbox, "PATIENCE_S", 100.0)
+    monkeypatch.setattr(outbox, "_PATIENCE_S", 100.0)
     began = time.monotonic()
     for number in range(3, 12):
         sender.put(files_of(number))

@@ -43,9 +43,9 @@ class Gate(Results):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_module, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(outbox_module, "SILENT_S", 0.2)
-    monkeypatch.setattr(outbox_module, "AGAIN_S", (0.05,))
+    monkeypatch.setattr(outbox_module, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(outbox_module, "_SILENT_S", 0.2)
+    monkeypatch.setattr(outbox_module, "_AGAIN_S", (0.05,))
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_where_the_place_answers_a_file_is_stored_when_put_returns(
     lines: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outbox_module, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(outbox_module, "_PATIENCE_S", 60.0)
     outbox.put(files_of(1))
     assert ids(results) == ["a1"]
     outbox.close()
@@ -112,7 +112,7 @@ def test_a_passing_error_is_tried_again_and_a_refusal_ends_the_run_with_all_kept
     outbox.put(files_of(1))
     results.error = None
     wait_for(lambda: outbox.is_idle)
-    monkeypatch.setattr(outbox_module, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(outbox_module, "_PATIENCE_S", 60.0)
     results.error = StorageError("forbidden")
     for number in (2, 3):
         with pytest.raises(StorageError, match="forbidden; the last attempt is kept in "):
@@ -140,7 +140,7 @@ def test_a_log_that_is_refused_costs_no_row(
 def test_a_full_spool_makes_measuring_wait_and_says_why(
     outbox: Outbox, results: Gate, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool_module, "MOST_BYTES", 1)
+    monkeypatch.setattr(spool_module, "_MOST_BYTES", 1)
     results.is_open.clear()
     outbox.put(files_of(1))
     waiting = threading.Thread(target=outbox.put, args=(files_of(2),))
@@ -175,7 +175,7 @@ import os, sys
 from pathlib import Path
 from tests.results.test_outbox import Gate, files_of
 from dtsweep.results import outbox
-outbox.PATIENCE_S = 0.1
+outbox._PATIENCE_S = 0.1
 results = Gate(Path(sys.argv[1]) / "r")
 results.is_open.clear()
 sender = outbox.Outbox(results, print, roots=[Path(sys.argv[1]) / "s"])

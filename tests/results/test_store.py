@@ -337,7 +337,7 @@ def test_a_row_is_rewritten_a_few_times_and_files_stay_few_however_many_are_stor
 def test_what_is_merged_in_pieces_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(merge, "_PIECE_BYTES", 1000)
     for number in range(6):
         commit(Results(tmp_path), number, width=256 if number % 2 else "[64, 32]")
     commit(Results(tmp_path), 6, width=0.5)
@@ -348,7 +348,7 @@ def test_what_is_merged_in_pieces_is_the_same(
     assert contents(tmp_path) == stored(*range(7))
     assert Results(tmp_path).attempts()[6]["workload_width"] == "0.5"
     # Row groups of one attempt in two files count once, too.
-    monkeypatch.setattr(merge, "PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr(merge, "_PIECE_BYTES", 1 << 20)
     shutil.copy(steps, steps.with_name(steps.name.replace("compacted-", "part-copy-")))
     Results(tmp_path).compact()
     assert contents(tmp_path) == stored(*range(7))

@@ -184,7 +184,7 @@ def test_after_an_error_of_its_own_the_page_asks_again(
 def test_a_page_in_a_browser_loads_itself_again_only_for_new_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "REFRESH_S", 0.2)
+    monkeypatch.setattr(serve, "_REFRESH_S", 0.2)
     results = tmp_path / "results"
     stored(ROWS[:1], results)
     with (

@@ -408,7 +408,7 @@ def test_sums_and_norms_are_compared_parameter_by_parameter(
 def test_sums_and_norms_are_exact_however_a_gradient_is_divided(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gradients, "CHUNK", 7)
+    monkeypatch.setattr(gradients, "_CHUNK", 7)
     layer, table, frozen = nn.Linear(5, 4), nn.Embedding(6, 3, sparse=True), nn.Linear(2, 2)
     for output in (layer(torch.randn(8, 5)), table(torch.tensor([1, 1, 4]))):
         output.square().sum().backward()

@@ -497,7 +497,7 @@ def given(model: nn.Module, change: Any) -> float | None:
 def test_an_error_is_the_difference_as_a_share_of_the_norm_over_all_parameters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gradients, "CHUNK", 7)
+    monkeypatch.setattr(gradients, "_CHUNK", 7)
     for factor, expected in ((1, 0), (2, 1), (0, 1), (-1, 2)):
         error = given(Net().build(), lambda gradient, factor=factor: gradient * factor)
         assert error == pytest.approx(expected, abs=1e-6)
