@@ -8,7 +8,7 @@ from torch import nn
 
 from dtsweep import workloads
 from dtsweep.sync.model_blocks import blocks_of, described, has_repeated_modules
-from dtsweep.workloads.decoder import Block
+from dtsweep.workloads import decoder
 
 
 class Block(nn.Module):
@@ -46,7 +46,7 @@ def stages() -> nn.Module:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (Decoder(3), f"3 {Block.__name__}"),
+        (Decoder(3), f"3 {decoder.Block.__name__}"),
         # Not what is inside them.
         (stages(), "2 Sequential"),
         # Inside stacks that share a parameter.
