@@ -8,12 +8,12 @@ import click
 
 from dtsweep.cli.options import (
     console,
+    given_prices,
     json_option,
     load_results,
     opened,
     prices_option,
     print_json,
-    given_prices,
     tell,
     telling_warnings,
     where_option,
