@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -69,8 +70,12 @@ def be_rank(folder: Path, cases: list[str]) -> None:
     torch.set_num_threads(1)
     os.environ["HF_TOKEN"] = "secret of the rank"
     workload = workloads.Script(str(folder / "train.py"), args={"0": ""})
-    code = Code(pickled=cloudpickle.dumps(workload), folder=None, start_folder=str(folder))
-    runner = LoopProcesses(code)
+    pickled = cloudpickle.dumps(workload)
+    if cases == ["not there"]:
+        pickled = b"cnowhere\nWorkload\n."
+    code = Code(pickled=pickled, folder=None, start_folder=str(folder))
+    runner = LoopProcesses(code, [str(folder), *sys.path])
+    runner.wait_until_ready()
     context = become_rank(0, torch.device("cpu"), workload=workload, own_variables=())
     facts = replace(context.facts, machine={"compute_capability": "8.0"})
     context = replace(context, facts=facts, loop_runner=runner)
@@ -88,6 +93,7 @@ def be_rank(folder: Path, cases: list[str]) -> None:
 def started(folder: Path, *cases: str) -> Iterator[BaseProcess]:
     """A rank that runs trials in this folder, while this context lasts."""
     (folder / "train.py").write_text(TRAIN.replace("FOLDER", repr(str(folder))))
+    (folder / "random.py").write_text("raise ImportError('not the one of Python')")
     multiprocessing.set_forkserver_preload(PRELOADED)
     rank = multiprocessing.get_context("forkserver").Process(
         target=be_rank, args=(folder, list(cases))
@@ -126,6 +132,27 @@ def test_each_trial_has_a_process_and_an_exit_code_is_a_result(tmp_path: Path) -
     lines = (tmp_path / "log").read_text().splitlines()
     servers = {line.split()[2] for line in lines if line.startswith("case ")}
     assert len(servers) == 1
+
+
+def test_the_trial_of_a_workload_that_can_not_be_imported_has_a_reason(tmp_path: Path) -> None:
+    with started(tmp_path, "not there") as rank:
+        rank.join(60)
+    result, *_ = pickle.loads((tmp_path / "not there.result").read_bytes())
+    assert (result.status, result.reason) == (
+        "user_error",
+        "ModuleNotFoundError: No module named 'nowhere'",
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_rank_ends_with_its_server(tmp_path: Path, number: int) -> None:
+    with started(tmp_path, "waits") as rank:
+        wait_until((tmp_path / "waits").exists)
+        assert rank.pid is not None
+        (server,) = psutil.Process(rank.pid).children()
+        server.send_signal(number)
+        rank.join(60)
+        assert rank.exitcode == -signal.SIGKILL
 
 
 def test_a_rank_ends_by_the_signal_that_has_ended_its_trial(tmp_path: Path) -> None:
