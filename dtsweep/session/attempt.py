@@ -76,9 +76,7 @@ def run_attempt(
         device_free_bytes = free_bytes(context.device)
         try:
             if is_loop and context.loop_runner is not None:
-                # The loop's process has no process group in which ranks could agree.
-                refusal = _refusal_here(context, task.point)
-                outcome = refusal or context.loop_runner.run(context, task, on_warm)
+                outcome = _outcome(context, task, servers, on_warm)
             else:
                 outcome = outcome_of(context, task, servers=servers, on_warm=on_warm)
             began_cleanup = time.perf_counter()
@@ -125,17 +123,6 @@ def outcome_of(
     return replace(outcome, left_state=_say_changed_files(context))
 
 
-def _refusal_here(context: RankContext, point: Point) -> RankResult | None:
-    """Result of an attempt that some rank's GPU can't measure, or that lost a peer; else None."""
-    try:
-        reason = _impossible_here(context, point)
-    except RuntimeError as error:
-        return failure(error, has_peers=point.workers > 1)
-    if reason is None:
-        return None
-    return RankResult(status="infeasible", reason=reason)
-
-
 def _say_what_is_left(restored: Sequence[str], remaining: Sequence[str]) -> None:
     """Say in the log what the workload has changed in its process."""
     ends = {
@@ -169,6 +156,8 @@ def _outcome(
     try:
         if reason := _impossible_here(context, task.point):
             return RankResult(status="infeasible", reason=reason)
+        if task.point.sync == AS_WRITTEN and context.loop_runner is not None:
+            return context.loop_runner.run(context, task, on_warm)
         if task.point.sync == AS_WRITTEN:
             measured = measure_own(context, task, on_warm)
         else:
@@ -205,7 +194,7 @@ def _impossible_here(context: RankContext, point: Point) -> str | None:
     if not PRECISIONS[point.precision].needs_gpu:
         return None
     lowest = context.facts.compute_capability or _UNKNOWN_CAPABILITY
-    # One worker's training loop has destroyed the group.
+    # The process of a training loop has no group, or has destroyed it.
     if distributed.is_initialized():
         major, minor = lowest
         (negative,) = max_over_ranks(context.device, -(100 * major + minor))

@@ -38,11 +38,6 @@ _SERVER_VARIABLES: Mapping[str, str] = {
     "PYTHONSAFEPATH": "1",
 }
 
-_STANDARD_LIBRARY = (
-    sysconfig.get_path("stdlib"),
-    str(Path(sysconfig.get_path("stdlib"), "lib-dynload")),
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Meeting:
@@ -96,8 +91,9 @@ class LoopProcesses:
         self._code = code
         ours, theirs = socket.socketpair()
         self._connection = Connection(ours.detach())
-        # The user's folder may have modules that are named like Python's own.
-        path = os.pathsep.join((*_STANDARD_LIBRARY, *search_path))
+        # First: the user's folder may have modules that are named like Python's own.
+        library = sysconfig.get_path("stdlib")
+        path = os.pathsep.join([library, f"{library}/lib-dynload", *search_path])
         with theirs:
             number = theirs.fileno()
             self._server = subprocess.Popen(
@@ -107,11 +103,7 @@ class LoopProcesses:
             )
 
     def wait_until_ready(self) -> None:
-        """Wait for the server's imports.
-
-        Raises:
-            ChildProcessError: it has ended instead.
-        """
+        """Wait for the server's imports; raise ChildProcessError where they fail."""
         try:
             self._connection.recv()
         except (EOFError, ConnectionResetError):
@@ -150,9 +142,7 @@ class LoopProcesses:
             return result
         if code < 0:
             _end_by(-code)
-        reason = (
-            f"the process of the training loop ended with exit code {code}, by os._exit perhaps"
-        )
+        reason = f"the training loop's process ended with exit code {code}, by os._exit perhaps"
         return RankResult(status="user_error", reason=reason)
 
     def _messages(

@@ -88,7 +88,12 @@ def _run_trial(pipe: Connection, request: bytes, server_pid: int) -> NoReturn:
             with lock:
                 pipe.send((kind, value))
 
-        send("result", _result_of(pickle.loads(request), send))  # noqa: S301  # the rank's
+        given = pickle.loads(request)  # noqa: S301  # the rank's
+        try:
+            result = _measure(given, send)
+        except BaseException as error:  # noqa: BLE001  # the user's modules may raise anything
+            result = failure(error, has_peers=given.meeting is not None)
+        send("result", result)
         code = 0
     except BaseException as error:  # noqa: BLE001  # the process ends below
         print_traceback(error)
@@ -98,14 +103,6 @@ def _run_trial(pipe: Connection, request: bytes, server_pid: int) -> NoReturn:
             with suppress(ValueError, OSError, AttributeError):
                 stream.flush()
         os._exit(code)
-
-
-def _result_of(request: LoopRequest, send: _Send) -> RankResult:
-    """Result of a request, also where this process can't become the rank that has sent it."""
-    try:
-        return _measure(request, send)
-    except BaseException as error:  # noqa: BLE001  # the user's modules may raise anything
-        return failure(error, has_peers=request.meeting is not None)
 
 
 def _measure(request: LoopRequest, send: _Send) -> RankResult:
