@@ -155,6 +155,13 @@ def test_a_rank_ends_with_its_server(tmp_path: Path, number: int) -> None:
         assert rank.exitcode == -signal.SIGKILL
 
 
+def test_a_server_that_can_not_import_torch_says_so(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError")
+    code = Code(pickled=b"", folder=None)
+    with pytest.raises(ChildProcessError, match="ended with exit code 1"):
+        LoopProcesses(code, [str(tmp_path), *sys.path]).wait_until_ready()
+
+
 def test_a_rank_ends_by_the_signal_that_has_ended_its_trial(tmp_path: Path) -> None:
     with started(tmp_path, "killed") as rank:
         rank.join(60)
@@ -175,4 +182,6 @@ def test_a_trial_shows_its_stack_and_ends_with_its_rank(tmp_path: Path) -> None:
         assert place_of(stack) in ("train.py:14", "train.py:15")
         rank.kill()
         psutil.wait_procs(children, timeout=60)
+        rank.join()
+        assert write_stacks(rank.pid) == ""
     assert not any(child.is_running() for child in children)
