@@ -173,6 +173,11 @@ def is_looked_for(name: str, value: str) -> bool:
     return not os.path.exists(os.path.expanduser(value))  # noqa: PTH110, PTH111
 
 
+def secret_variables() -> dict[str, str]:
+    """Variables of this process whose values are looked for in texts."""
+    return {name: value for name, value in os.environ.items() if is_looked_for(name, value)}
+
+
 def hidden(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables as stored and shown: a secret is `hidden:` and a short hash of its value."""
     return {

@@ -13,7 +13,7 @@ from torch import distributed
 from torch.distributed import distributed_c10d
 
 from dtsweep.loops.own_loop import OwnLoop
-from dtsweep.loops.script import run_exit_functions, run_script, script_here
+from dtsweep.loops.script import interpreter_kept, run_exit_functions, run_script, script_here
 from dtsweep.loops.script_folder import ScriptFolder, own_folder
 from dtsweep.measure.store_group import StoreGroup
 from dtsweep.metrics.own_loops import broken_promise
@@ -44,6 +44,8 @@ def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], Non
             words = command_line(workload.arguments, workload.values(point))
             script = script_here(Path(workload.path))
             folder = stack.enter_context(_folder(context, task, script, words))
+            if not context.ends_with_trial:
+                stack.enter_context(interpreter_kept(folder.places))
             train: Callable[[], object] = functools.partial(
                 run_script, folder.copy_of(script), words, copies=folder.places
             )
@@ -53,7 +55,8 @@ def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], Non
         if context.ends_with_trial:
             stack.callback(run_exit_functions)
         measured = OwnLoop(task, context, group, on_warm=on_warm).run(train)
-        _leave_group()
+        if not context.ends_with_trial:
+            _leave_group()
     given = workload.given_samples(point)
     if given is not None:
         measured = replace(

@@ -151,6 +151,23 @@ def run_script(path: Path, arguments: Sequence[str], *, copies: _Copies = ()) ->
         exec(code, main.__dict__)  # noqa: S102  # the user's script
 
 
+@contextmanager
+def interpreter_kept(copies: _Copies) -> Iterator[None]:
+    """Restore what `run_script` changes in its process; forget modules of copies."""
+    main, arguments, hooks = sys.modules["__main__"], [*sys.argv], [*sys.path_hooks]
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        sys.argv[:], sys.path_hooks[:] = arguments, hooks
+        for name, module in [*sys.modules.items()]:
+            # A namespace package has no file; some modules of torch make any attribute.
+            names = getattr(module, "__dict__", {})
+            place = f"{names.get('__file__')} {names.get('__path__')}"
+            if any(str(copy) in place for copy, _ in copies):
+                del sys.modules[name]
+
+
 def run_exit_functions() -> None:
     """Do what Python does at the end of a process: call what is registered with `atexit`."""
     for process in multiprocessing.active_children():

@@ -6,7 +6,6 @@ This module imports no Ray.
 from __future__ import annotations
 
 import bdb
-import os
 import sys
 import threading
 import time
@@ -28,7 +27,7 @@ from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.stopping import FEWEST_MEASURED
 from dtsweep.measure.store_group import GaveUpError
 from dtsweep.metrics.rank_result import Measured, RankResult, Steps
-from dtsweep.secret import is_looked_for, print_traceback, without_secrets
+from dtsweep.secret import print_traceback, secret_variables, without_secrets
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.modes import AS_WRITTEN, OWN
 from dtsweep.sweep.point import Point
@@ -77,7 +76,7 @@ def run_attempt(
         device_free_bytes = free_bytes(context.device)
         try:
             if is_loop and context.loop_runner is not None:
-                outcome = context.loop_runner.run(context, task, on_warm)
+                outcome = _outcome(context, task, servers, on_warm)
             else:
                 outcome = outcome_of(context, task, servers=servers, on_warm=on_warm)
             began_cleanup = time.perf_counter()
@@ -120,9 +119,7 @@ def outcome_of(
         if context.watch is not None:
             context.watch.end()
         # The workload may have read some from a file.
-        context.secrets.update(
-            {name: text for name, text in os.environ.items() if is_looked_for(name, text)}
-        )
+        context.secrets.update(secret_variables())
     return replace(outcome, left_state=_say_changed_files(context))
 
 
@@ -159,6 +156,8 @@ def _outcome(
     try:
         if reason := _impossible_here(context, task.point):
             return RankResult(status="infeasible", reason=reason)
+        if task.point.sync == AS_WRITTEN and context.loop_runner is not None:
+            return context.loop_runner.run(context, task, on_warm)
         if task.point.sync == AS_WRITTEN:
             measured = measure_own(context, task, on_warm)
         else:
@@ -166,21 +165,25 @@ def _outcome(
     except BaseException as error:  # the user's own code may raise anything
         if _ends_the_run(error, context):
             raise
-        # A workload may have closed the stream.
-        with suppress(ValueError, OSError):
-            _print(error)
-        status = status_of(error, has_peers=task.point.workers > 1)
-        has_left = joined and not distributed.is_initialized()
-        if has_left:
+        result = failure(error, has_peers=task.point.workers > 1)
+        if joined and not distributed.is_initialized():
             # The end of a session removes its group, and what is still under way then fails.
-            status = "collateral"
-        reason = without_secrets(_reason(error, status))
-        return RankResult(status=status, reason=reason, needs_new_process=has_left)
+            result = replace(result, status="collateral", needs_new_process=True)
+        return result
     measured = _without_secrets(measured)
     status, reason = status_of_measured(measured, task, task.point_of(context.workload))
     reason = reason and without_secrets(reason)
     has_left = joined and not distributed.is_initialized()
     return RankResult(status=status, reason=reason, measured=measured, needs_new_process=has_left)
+
+
+def failure(error: BaseException, *, has_peers: bool) -> RankResult:
+    """Result of an attempt that an exception has ended; the log gets its traceback."""
+    # A workload may have closed the stream.
+    with suppress(ValueError, OSError):
+        _print(error)
+    status = status_of(error, has_peers=has_peers)
+    return RankResult(status=status, reason=without_secrets(_reason(error, status)))
 
 
 def _impossible_here(context: RankContext, point: Point) -> str | None:
@@ -190,9 +193,12 @@ def _impossible_here(context: RankContext, point: Point) -> str | None:
     """
     if not PRECISIONS[point.precision].needs_gpu:
         return None
-    major, minor = context.facts.compute_capability or _UNKNOWN_CAPABILITY
-    (negative,) = max_over_ranks(context.device, -(100 * major + minor))
-    lowest = divmod(round(-negative), 100)
+    lowest = context.facts.compute_capability or _UNKNOWN_CAPABILITY
+    # The process of a training loop has no group, or has destroyed it.
+    if distributed.is_initialized():
+        major, minor = lowest
+        (negative,) = max_over_ranks(context.device, -(100 * major + minor))
+        lowest = divmod(round(-negative), 100)
     return impossible(point, Harness(compute_capability=lowest))
 
 

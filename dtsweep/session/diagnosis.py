@@ -16,17 +16,13 @@ from dtsweep.session.endings import STOPPED, causes_of, is_preempted
 from dtsweep.session.hang import Begun, attempt_stack, behind
 from dtsweep.session.last_words import failed_kernel, first_to_end, place_of
 from dtsweep.session.memory_kills import MemoryKills, kills_in
-from dtsweep.session.nodes import NODE_ANSWERS_S, answers, on_node, read_tail, write_stacks
+from dtsweep.session.nodes import ENDED, NODE_ANSWERS_S, answers, on_node, read_tail, write_stacks
 from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.task import Task
 from dtsweep.text import listed
 
 UNBROKEN = ("ok", "nan", *WRONG, "timeout")
 """Statuses of a rank that has run its steps to the end."""
-
-
-_ENDED = ("", "Z")
-"""States of a process that has ended: it is gone, or nobody has asked how it ended."""
 
 _NAMED = 4
 """Ranks that a reason names at most."""
@@ -258,7 +254,7 @@ async def why_silent(
     calls = (on_node(str(facts.node_id), write_stacks, facts.pid) for facts in ranks.facts.values())
     states = dict(zip(ranks.facts, await asyncio.gather(*calls), strict=True))
     phase = phase_of(task, is_warm=is_warm)
-    dead = [rank for rank in ranks.members if states[rank] in _ENDED]
+    dead = [rank for rank in ranks.members if states[rank] in ENDED]
     if dead:
         logs = await _logs_of(dead, ranks)
         first = first_to_end(logs)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 _WAITING = re.compile(
-    r'File "[^"]*/(?:torch/distributed|dtsweep/(?:compression|measure|sync|worker))/[^"]*"'
+    r'File "[^"]*/(?:torch/distributed|dtsweep/(?:compression|loops|measure|sync|worker))/[^"]*"'
     r'|File "[^"]*/torch/autograd/graph\.py", line \d+ in _engine_run_backward'
 )
 """Innermost frame of a rank that waits for others: in an exchange, or in the backward pass."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import faulthandler
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import send_handle
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from ray import cloudpickle
@@ -32,6 +34,8 @@ from dtsweep.worker.rank import RankContext
 _SERVER_VARIABLES: Mapping[str, str] = {
     # Without it, to ask for a GPU makes CUDA unusable in forked processes.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    # Ray starts ranks in the user's folder.
+    "PYTHONSAFEPATH": "1",
 }
 
 
@@ -77,22 +81,38 @@ class LoopProcesses:
     The server has imported torch, and never uses CUDA. It ends with this process.
     """
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, search_path: Sequence[str]) -> None:
         """Start the server; it needs some seconds for its imports.
 
         Args:
             code: the workload, which the new processes import.
+            search_path: `sys.path` without the folders of that workload.
         """
         self._code = code
         ours, theirs = socket.socketpair()
         self._connection = Connection(ours.detach())
+        # First: the user's folder may have modules that are named like Python's own.
+        library = sysconfig.get_path("stdlib")
+        path = os.pathsep.join([library, f"{library}/lib-dynload", *search_path])
         with theirs:
             number = theirs.fileno()
             self._server = subprocess.Popen(
                 [sys.executable, "-m", LOOP_SERVER, f"{number}", f"{os.getpid()}"],
                 pass_fds=[number],
-                env={**os.environ, **_SERVER_VARIABLES, "PYTHONPATH": os.pathsep.join(sys.path)},
+                env={**os.environ, **_SERVER_VARIABLES, "PYTHONPATH": path},
             )
+
+    def wait_until_ready(self) -> None:
+        """Wait for the server's imports; raise ChildProcessError where they fail."""
+        try:
+            self._connection.recv()
+        except (EOFError, ConnectionResetError):
+            code = self._server.wait()
+            if code < 0:
+                _end_by(-code)
+            raise ChildProcessError(
+                f"the server of training loops ended with exit code {code}; see this rank's log"
+            ) from None
 
     def run(self, context: RankContext, task: Task, on_warm: Callable[[float], None]) -> RankResult:
         """Run one attempt; if a signal ends its process, end this one in the same way."""
@@ -111,7 +131,7 @@ class LoopProcesses:
         messages: dict[str, Any] = {}
         reader, writer = Pipe(duplex=False)
         # A server that has been killed reads nothing.
-        with reader, suppress(BrokenPipeError):
+        with reader, suppress(BrokenPipeError, ConnectionResetError):
             with writer:
                 send_handle(self._connection, writer.fileno(), self._server.pid)
                 self._connection.send_bytes(pickle.dumps(request))
@@ -122,9 +142,7 @@ class LoopProcesses:
             return result
         if code < 0:
             _end_by(-code)
-        reason = (
-            f"the process of the training loop ended with exit code {code}, by os._exit perhaps"
-        )
+        reason = f"the training loop's process ended with exit code {code}, by os._exit perhaps"
         return RankResult(status="user_error", reason=reason)
 
     def _messages(
@@ -132,8 +150,9 @@ class LoopProcesses:
     ) -> dict[str, Any]:
         """Messages of the trial's process by kind, until it has ended; some are passed on."""
         messages: dict[str, Any] = {}
-        # A process that the trial has left behind may keep the pipe open.
-        with suppress(EOFError, ConnectionResetError):
+        # A process that the trial has left behind may keep the pipe open; a signal may end the
+        # trial's process within a message.
+        with suppress(EOFError, OSError):
             while reader in wait([reader, self._connection]):
                 kind, messages[kind] = reader.recv()
                 match kind:
@@ -150,8 +169,8 @@ class LoopProcesses:
         try:
             return int(self._connection.recv())
         except (EOFError, ConnectionResetError):
-            # The trial's process ends with the server.
-            return self._server.wait()
+            # The server has ended, as where it can't fork, and would fail all later trials.
+            _end_by(signal.SIGKILL)
 
 
 def _meeting(workers: int) -> _Meeting | None:
@@ -165,7 +184,7 @@ def _meeting(workers: int) -> _Meeting | None:
     return _Meeting(host=store.host, port=store.port, timeout=timeout)
 
 
-def _end_by(number: int) -> None:
+def _end_by(number: int) -> NoReturn:
     """End this process by a signal: Ray and the session then see how its trial has ended."""
     # The trial's process has written its stack.
     faulthandler.disable()

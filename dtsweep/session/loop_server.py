@@ -28,8 +28,9 @@ import torch.distributed.fsdp
 import torch.utils.data
 
 from dtsweep.hardware.telemetry import Telemetry
+from dtsweep.metrics.rank_result import RankResult
 from dtsweep.secret import print_traceback
-from dtsweep.session.attempt import outcome_of
+from dtsweep.session.attempt import failure, outcome_of
 from dtsweep.session.loop_process import LoopRequest
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.step_watch import StepWatch
@@ -51,9 +52,11 @@ def _serve(descriptor: int, rank_pid: int) -> None:
     connection = Connection(descriptor)
     server_pid = os.getpid()
     gc.freeze()
-    with suppress(EOFError):
+    connection.send("ready")
+    with suppress(EOFError, ConnectionError):
         while True:
             pipe = recv_handle(connection)
+            os.set_inheritable(pipe, False)  # noqa: FBT003
             request = connection.recv_bytes()
             pid = os.fork()
             if not pid:
@@ -85,7 +88,12 @@ def _run_trial(pipe: Connection, request: bytes, server_pid: int) -> NoReturn:
             with lock:
                 pipe.send((kind, value))
 
-        _measure(pickle.loads(request), send)  # noqa: S301  # the rank's
+        given = pickle.loads(request)  # noqa: S301  # the rank's
+        try:
+            result = _measure(given, send)
+        except BaseException as error:  # noqa: BLE001  # the user's modules may raise anything
+            result = failure(error, has_peers=given.meeting is not None)
+        send("result", result)
         code = 0
     except BaseException as error:  # noqa: BLE001  # the process ends below
         print_traceback(error)
@@ -97,7 +105,7 @@ def _run_trial(pipe: Connection, request: bytes, server_pid: int) -> NoReturn:
         os._exit(code)
 
 
-def _measure(request: LoopRequest, send: _Send) -> None:
+def _measure(request: LoopRequest, send: _Send) -> RankResult:
     """Measure the training loop of a request, as the rank that has sent it."""
     os.environ.clear()
     os.environ.update(request.environment)
@@ -127,7 +135,7 @@ def _measure(request: LoopRequest, send: _Send) -> None:
     )
     result = outcome_of(context, task, on_warm=functools.partial(send, "warm"))
     send("secrets", context.secrets)
-    send("result", result)
+    return result
 
 
 def _end_with(parent: int) -> None:

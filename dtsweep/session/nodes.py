@@ -22,6 +22,9 @@ _TAIL_BYTES = 2**18
 LOOP_SERVER = "dtsweep.session.loop_server"
 """Module of a rank's server of training loops, in the command line of its process."""
 
+ENDED = ("", "Z")
+"""States of a process that has ended: it is gone, or nobody has asked how it ended."""
+
 NO_LOG = "log unavailable"
 
 NODE_ANSWERS_S = 30.0
@@ -99,23 +102,31 @@ def write_stacks(pid: int) -> str:
     """Make a rank on this node write its stacks to its log; return its state (proc(5)).
 
     Of a rank that runs a training loop in a process of its own, that one's stacks come last, and it
-    is its state. A process that is stopped (T) writes none. Empty where the rank has just ended;
-    its log says as much.
+    is its state while it lives. A process that is stopped (T) writes none. Empty where the rank has
+    just ended; its log says as much.
     """
-    state = ""
+    states = [_signalled(process) for process in (pid, *_trial_processes(pid))]
+    alive = [state for state in states if state not in ENDED]
+    return (alive or states)[-1]
+
+
+def _signalled(pid: int) -> str:
+    """Make a process write its stacks; return its state before, empty where it has ended."""
     with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-        for process in (pid, *_trial_processes(pid)):
-            state = _state_of(process)
-            os.kill(process, signal.SIGUSR1)
-            time.sleep(0.5)
-    return state
+        state = _state_of(pid)
+        os.kill(pid, signal.SIGUSR1)
+        time.sleep(0.5)
+        return state
+    return ""
 
 
 def _trial_processes(pid: int) -> list[int]:
     """Processes that a rank's server of training loops has forked: none, or one."""
     for child in child_pids(pid=pid):
-        if LOOP_SERVER in Path(f"/proc/{child}/cmdline").read_text(errors="replace"):
-            return list(child_pids(pid=child))
+        # A child may end meanwhile.
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            if LOOP_SERVER in Path(f"/proc/{child}/cmdline").read_text(errors="replace"):
+                return list(child_pids(pid=child))
     return []
 
 

@@ -17,7 +17,6 @@ from typing import Any
 from dtsweep.session.deadlines import collective_timeout_s
 from dtsweep.session.logs import RankLog, open_log
 from dtsweep.session.memory_kills import memory_kills
-from dtsweep.session.session_settings import Code
 from dtsweep.sweep.task import Task
 from dtsweep.sweep.values import is_own_loop
 
@@ -34,6 +33,7 @@ def take_tasks(config: Mapping[str, Any]) -> None:
     import torch
 
     from dtsweep.session.attempt import run_attempt
+    from dtsweep.session.loop_process import LoopProcesses
     from dtsweep.worker.rank import become_rank
     from dtsweep.worker.step_watch import StepWatch
     from dtsweep.worker.world import ProcessGroups
@@ -44,9 +44,12 @@ def take_tasks(config: Mapping[str, Any]) -> None:
     rank = ray.train.get_context().get_world_rank()
     log = _redirect_output(session, rank)
     torch.set_num_threads(settings.cpus_per_worker)
+    search_path = [*sys.path]
     workload = settings.code.load()
-    # Its imports go on while the rank is set up.
-    loop_runner = _loop_runner(settings.code, workload)
+    loop_runner = None
+    if is_own_loop(workload):
+        # Its imports go on while the rank is set up.
+        loop_runner = LoopProcesses(settings.code, search_path)
     watch = StepWatch(functools.partial(slot.add_line.remote, session, rank))
     context = become_rank(
         rank,
@@ -60,6 +63,8 @@ def take_tasks(config: Mapping[str, Any]) -> None:
     context = replace(context, watch=watch, loop_runner=loop_runner)
     is_first = True
     _close_in_children()
+    if loop_runner is not None:
+        loop_runner.wait_until_ready()
     groups = ProcessGroups()
     itself = ray.get_runtime_context().current_actor
     ray.get(slot.register.remote(session, rank, context.facts, itself, context.secrets))
@@ -86,15 +91,6 @@ def take_tasks(config: Mapping[str, Any]) -> None:
         ray.get(
             slot.finished.remote(session, task.attempt_id, assignment.rank, result, context.secrets)
         )
-
-
-def _loop_runner(code: Code, workload: Any) -> Any:
-    """Start the server of processes for a training loop of the user; None for other workloads."""
-    from dtsweep.session.loop_process import LoopProcesses
-
-    if is_own_loop(workload):
-        return LoopProcesses(code)
-    return None
 
 
 def _close_in_children() -> None:

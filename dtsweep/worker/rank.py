@@ -22,6 +22,7 @@ from dtsweep.hardware.memory import release_memory
 from dtsweep.hardware.nvml import device_count, driver
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.metrics.rank_result import RankFacts, RankResult
+from dtsweep.secret import secret_variables
 from dtsweep.sweep.settings import Resources
 from dtsweep.sweep.task import Task
 from dtsweep.text import count_of
@@ -196,6 +197,7 @@ def become_rank(
         facts=RankFacts(
             **fingerprint(device, own_variables=own_variables, packages=packages), **where
         ),
+        secrets=secret_variables(),
         is_own_process=is_own_process,
     )
     release_memory(device)

@@ -273,7 +273,7 @@ def test_a_script_that_is_killed_is_tried_again_and_one_that_exits_is_not(
     assert code == 1
     of_exits = rows[rows["workload_args.case"] == "exits"]
     assert of_exits["status"].tolist() == ["user_error"]
-    reason = "rank 0: the process of the training loop ended with exit code 7, by os._exit perhaps"
+    reason = "rank 0: the training loop's process ended with exit code 7, by os._exit perhaps"
     assert of_exits["reason"].tolist() == [reason]
     of_killed = rows[rows["workload_args.case"] == "killed"].sort_values("attempt")
     assert of_killed["status"].tolist() == ["rank_died", "ok"]

@@ -18,6 +18,7 @@ from torch import distributed, nn
 from dtsweep import Measure, Point, Resources, Sweep, SweepError, workloads
 from dtsweep.session.attempt import run_attempt
 from dtsweep.session.in_process import only_rank
+from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.timing import NO_LIMIT_S, without_deadline
 from tests.outcomes import Tokens
@@ -155,3 +156,33 @@ def test_leaving_the_debugger_ends_the_run_in_this_process_and_is_a_failure_else
             line = Quits.build.__code__.co_firstlineno + 1
             reason = f"BdbQuit (test_in_process.py:{line})"
             assert (result.status, result.reason) == ("user_error", reason)
+
+
+SCRIPT = """
+import sys
+import torch
+import helper, parts.inner
+
+sys.argv[1:] = ["other"]
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    model(torch.ones(8, 2)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_leaves_the_interpreter_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    for name in ("helper.py", "parts/inner.py"):
+        (tmp_path / name).touch()
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    sweep = replace(SWEEP, workload=workloads.Script(str(script)))
+    task = task_of(sweep, Point(workload=sweep.workload, sync=AS_WRITTEN))
+    before = sys.modules["__main__"], [*sys.argv], [*sys.path_hooks]
+    with only_rank(sweep) as context:
+        result = run_attempt(context, task)
+    assert (result.status, result.reason) == ("ok", None)
+    assert (sys.modules["__main__"], [*sys.argv], [*sys.path_hooks]) == before
+    assert {"helper", "parts", "parts.inner"}.isdisjoint(sys.modules)

@@ -5,10 +5,16 @@ The logs of GPUs are composed of published ones: they were not written by a GPU 
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import dtsweep
 from dtsweep.session.hang import attempt_stack, behind
-from dtsweep.session.last_words import failed_kernel, first_to_end, last_words
+from dtsweep.session.last_words import failed_kernel, first_to_end, last_words, place_of
+
+IMPORTS_TORCH = re.compile(r"^ *(?:import|from) torch\b", re.MULTILINE)
 
 HEADING = "--- dtsweep: trial 7 attempt 1: workers=4\n"
 
@@ -243,3 +249,15 @@ def test_of_ranks_that_wait_in_different_groups_the_one_that_is_ahead_in_none_is
     counts: dict[int, dict[str, int]], ranks: list[int]
 ) -> None:
     assert behind(counts, {}) == ranks
+
+
+def test_rooms_that_use_torch_are_not_the_users_code_and_wait_where_they_exchange() -> None:
+    files = Path(dtsweep.__file__).parent.glob("*/*.py")
+    rooms = {file.parent.name for file in files if IMPORTS_TORCH.search(file.read_text())}
+    # No rank runs it.
+    rooms.remove("doctor")
+    frames = {room: [f'File "/env/dtsweep/{room}/some.py", line 1 in step'] for room in rooms}
+    assert [room for room in rooms if place_of(frames[room]) is not None] == []
+    user = ['File "/home/me/net.py", line 30 in loss']
+    waits = {room for room in rooms if behind({0: None, 1: None}, {0: frames[room], 1: user})}
+    assert rooms - waits == {"hardware", "session", "workloads"}

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,15 +68,21 @@ def be_rank(folder: Path, cases: list[str]) -> None:
     faulthandler.enable(file=log)
     faulthandler.register(signal.SIGUSR1, file=log)
     torch.set_num_threads(1)
+    os.environ["HF_TOKEN"] = "secret of the rank"
     workload = workloads.Script(str(folder / "train.py"), args={"0": ""})
-    code = Code(pickled=cloudpickle.dumps(workload), folder=None, start_folder=str(folder))
-    runner = LoopProcesses(code)
+    pickled = cloudpickle.dumps(workload)
+    if cases == ["not there"]:
+        pickled = b"cnowhere\nWorkload\n."
+    code = Code(pickled=pickled, folder=None, start_folder=str(folder))
+    runner = LoopProcesses(code, [str(folder), *sys.path])
+    runner.wait_until_ready()
     context = become_rank(0, torch.device("cpu"), workload=workload, own_variables=())
-    context = replace(context, loop_runner=runner)
+    facts = replace(context.facts, machine={"compute_capability": "8.0"})
+    context = replace(context, facts=facts, loop_runner=runner)
     for case in cases:
         sweep = Sweep(workload=workload, axes={"workers": [1], "args.0": cases}, measure=MEASURE)
         given = replace(sweep.workload, args={"0": case})
-        task = task_of(sweep, Point(workload=given, sync=AS_WRITTEN))
+        task = task_of(sweep, Point(workload=given, sync=AS_WRITTEN, precision="tf32"))
         warm: list[float] = []
         result = run_attempt(context, task, on_warm=warm.append)
         sent = (result, len(warm), dict(context.secrets))
@@ -86,6 +93,7 @@ def be_rank(folder: Path, cases: list[str]) -> None:
 def started(folder: Path, *cases: str) -> Iterator[BaseProcess]:
     """A rank that runs trials in this folder, while this context lasts."""
     (folder / "train.py").write_text(TRAIN.replace("FOLDER", repr(str(folder))))
+    (folder / "random.py").write_text("raise ImportError('not the one of Python')")
     multiprocessing.set_forkserver_preload(PRELOADED)
     rank = multiprocessing.get_context("forkserver").Process(
         target=be_rank, args=(folder, list(cases))
@@ -119,11 +127,39 @@ def test_each_trial_has_a_process_and_an_exit_code_is_a_result(tmp_path: Path) -
     assert "exit code 7" in str(results["exits"].reason)
     assert [results[case].left_state for case in results] == [()] * 3
     assert [sent[case][1] for case in ("exits", "first", "second")] == [0, 1, 1]
-    assert "SOME_TOKEN" not in sent["exits"][2]
+    assert [*sent["exits"][2].items()] == [("HF_TOKEN", "secret of the rank")]
     assert sent["first"][2]["SOME_TOKEN"] == "hushed" * 2
     lines = (tmp_path / "log").read_text().splitlines()
     servers = {line.split()[2] for line in lines if line.startswith("case ")}
     assert len(servers) == 1
+
+
+def test_the_trial_of_a_workload_that_can_not_be_imported_has_a_reason(tmp_path: Path) -> None:
+    with started(tmp_path, "not there") as rank:
+        rank.join(60)
+    result, *_ = pickle.loads((tmp_path / "not there.result").read_bytes())
+    assert (result.status, result.reason) == (
+        "user_error",
+        "ModuleNotFoundError: No module named 'nowhere'",
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_rank_ends_with_its_server(tmp_path: Path, number: int) -> None:
+    with started(tmp_path, "waits") as rank:
+        wait_until((tmp_path / "waits").exists)
+        assert rank.pid is not None
+        (server,) = psutil.Process(rank.pid).children()
+        server.send_signal(number)
+        rank.join(60)
+        assert rank.exitcode == -signal.SIGKILL
+
+
+def test_a_server_that_can_not_import_torch_says_so(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError")
+    code = Code(pickled=b"", folder=None)
+    with pytest.raises(ChildProcessError, match="ended with exit code 1"):
+        LoopProcesses(code, [str(tmp_path), *sys.path]).wait_until_ready()
 
 
 def test_a_rank_ends_by_the_signal_that_has_ended_its_trial(tmp_path: Path) -> None:
@@ -146,4 +182,6 @@ def test_a_trial_shows_its_stack_and_ends_with_its_rank(tmp_path: Path) -> None:
         assert place_of(stack) in ("train.py:14", "train.py:15")
         rank.kill()
         psutil.wait_procs(children, timeout=60)
+        rank.join()
+        assert write_stacks(rank.pid) == ""
     assert not any(child.is_running() for child in children)

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,8 +16,10 @@ from torch import distributed, multiprocessing
 from torch.distributed import P2POp
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
-from dtsweep import Measure, Sweep
+from dtsweep import Measure, Sweep, workloads
+from dtsweep.metrics.rank_result import RankResult
 from dtsweep.session.attempt import run_attempt, status_of
+from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.groups import send_and_receive
@@ -31,19 +34,32 @@ CAPABILITIES = ("9.0", "7.5", "8.0")
 """Compute capability of each rank's GPU, as its machine tells it."""
 
 
+class NoProcesses:
+    """Refuses to run a training loop."""
+
+    def run(self, *_: object) -> RankResult:
+        raise AssertionError
+
+
 def try_tf32(rank: int, task: Task) -> str:
     """Run a trial in tf32 on ranks whose facts tell of GPUs of three ages."""
     context = become_rank(rank, torch.device("cpu"), workload=task.point.workload, own_variables=())
     machine = {"compute_capability": CAPABILITIES[rank]}
-    context = replace(context, facts=replace(context.facts, machine=machine))
+    facts = replace(context.facts, machine=machine)
+    context = replace(context, facts=facts, loop_runner=NoProcesses())
     result = run_attempt(context, task)
     return f"{result.status}: {result.reason}"
 
 
-def test_a_precision_that_one_rank_does_not_have_is_refused_on_all() -> None:
+@pytest.mark.parametrize(
+    ("workload", "sync"), [(Tokens(), "ddp"), (workloads.Script(__file__), AS_WRITTEN)]
+)
+def test_a_precision_that_one_rank_does_not_have_is_refused_on_all(
+    workload: Any, sync: str
+) -> None:
     # Its workload is refused before it is built.
-    sweep = Sweep(workload=Tokens(), axes={"workers": [WORKERS]})
-    point = Point(workers=WORKERS, precision="tf32", workload=Tokens())
+    sweep = Sweep(workload=workload, axes={"workers": [WORKERS]})
+    point = Point(workers=WORKERS, precision="tf32", workload=workload, sync=sync)
     assert set(results_of(try_tf32, task_of(sweep, point), workers=WORKERS)) == {
         "infeasible: precision tf32 needs GPUs of compute capability 8.0 or higher, here: 7.5; "
         "use fp32"
