@@ -123,11 +123,13 @@ def load(where: str | Path, *, canaries: bool = False) -> pd.DataFrame:
 
 def trials_in(store: Results, *, canaries: bool = False) -> pd.DataFrame:
     """Read the table of trials of opened results, as `load` does."""
+    # First: what can't be read of them is named with the files of trials.
+    runs = store.run_records()
     attempts = attempts_of(store)
     frame = trials_of(attempts, canaries=canaries)
-    for run in store.run_records():
+    if runs:
         # As a text: pandas copies what it carries along with each table.
-        frame.attrs["planned"] = " ".join(run.record.points)
+        frame.attrs["planned"] = " ".join(runs[-1].record.points)
     reasons = superseded(frame).dropna()
     if reasons.empty:
         return frame

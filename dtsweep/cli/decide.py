@@ -15,7 +15,6 @@ from dtsweep.cli.options import (
     prices_option,
     print_json,
     tell,
-    telling_warnings,
     where_option,
     with_imported_option,
 )
@@ -207,8 +206,10 @@ def _write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> N
 
     store = opened(results)
     content = _content(store, with_hosts=with_hosts, **asked)
-    with telling_warnings():
-        page = page_of_content(content, store)
+    known = [*store.quarantined]
+    page = page_of_content(content, store)
+    for line in store.left_out(known=known):
+        tell(f"dtsweep: {line}")
     write_page(page, file)
     tell(f"dtsweep: {file} written ({len(page.encode()) / 2**20:.1f} MiB)")
 

@@ -74,7 +74,7 @@ def merge_files(table: str, files: Mapping[str, Any]) -> tuple[str, bytes]:
 
     Args:
         table: whose files they are.
-        files: by name, as `opened` gives them.
+        files: by name, as `checked` gives them.
 
     Returns:
         Name and bytes of the new file.

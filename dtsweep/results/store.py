@@ -53,7 +53,7 @@ class Results:
         """
         self.storage = Storage(where)
         """The place itself: whether it answers, its lease, its name."""
-        self._files = TableFiles(self.storage, keeps_rows=keeps_files)
+        self._files = TableFiles(self.storage, keeps_files=keeps_files)
         self._compaction = Compaction(self._files)
         self._since_compaction = 0
         self._ended_runs: dict[str, RunRecord] = {}

@@ -31,17 +31,17 @@ READ_AHEAD, READ_AHEAD_BYTES = 64, 256 << 20
 class TableFiles:
     """Files of the data sets in one place."""
 
-    def __init__(self, folder: Storage, *, keeps_rows: bool = False) -> None:
+    def __init__(self, folder: Storage, *, keeps_files: bool = False) -> None:
         """Touch nothing yet.
 
         Args:
             folder: the place.
-            keeps_rows: keep in memory what was read, so that the next read fetches new files only.
+            keeps_files: keep in memory what was read, so that the next read fetches new files only.
         """
         self.folder = folder
         self.damaged: dict[str, str] = {}
         """Files that were left out, each with the reason."""
-        self._keeps_rows = keeps_rows
+        self._keeps_files = keeps_files
         self._kept: dict[Any, dict[str, Any]] = {}
         """Rows of the files that were read last, by table and columns. A file never changes."""
 
@@ -104,7 +104,7 @@ class TableFiles:
                 ):
                     unpack = partial(decode, name=name, table=table, columns=columns)
                     if (rows := self._unless_corrupt(table, name, data, unpack)) is not None:
-                        if self._keeps_rows:
+                        if self._keeps_files:
                             kept[name] = rows
                         yield name, rows
 
