@@ -82,12 +82,7 @@ class LoopProcesses:
     """
 
     def __init__(self, code: Code, search_path: Sequence[str]) -> None:
-        """Start the server; it needs some seconds for its imports.
-
-        Args:
-            code: the workload, which the new processes import.
-            search_path: `sys.path` without the folders of that workload.
-        """
+        """Start the server with a search path that need not have the workload's folder."""
         self._code = code
         ours, theirs = socket.socketpair()
         self._connection = Connection(ours.detach())
