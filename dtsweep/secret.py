@@ -101,7 +101,7 @@ _ORDINARY = frozenset(
 LEFT_OUT = "left out (--with-hosts keeps it)"
 
 _REASONS = ("reason", "gradients_reason", "unchecked_reason", "loop_reason", "samples_reason")
-_PRIVATE_COLUMNS = (*_REASONS, "log", "command", "imported_from", "sources")
+PRIVATE_COLUMNS = (*_REASONS, "log", "command", "imported_from", "sources")
 """Columns of trials that may name hosts, users and folders: pages and exports have none of them."""
 
 _HOME = re.compile(
@@ -198,12 +198,12 @@ def without_homes(text: str) -> str:
 
 
 def shared_trials(trials: pd.DataFrame) -> pd.DataFrame:
-    """Trials without `_PRIVATE_COLUMNS` and hosts.
+    """Trials without `PRIVATE_COLUMNS` and hosts.
 
     Reasons of `skipped`, `budget` and `cancelled` stay: dtsweep's own, and what the sweep's `skip`
     returned.
     """
-    changed: dict[str, Any] = {name: None for name in _PRIVATE_COLUMNS if name in trials}
+    changed: dict[str, Any] = {name: None for name in PRIVATE_COLUMNS if name in trials}
     is_own = trials["status"].isin(["skipped", "budget", "cancelled"])
     changed["reason"] = trials["reason"].mask(trials["reason"].notna() & ~is_own, LEFT_OUT)
     if trials["straggler"].notna().any():

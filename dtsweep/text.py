@@ -189,11 +189,11 @@ def _format_interval(value: float, half: float, *, decimals: int = 9) -> str:
         half: unknown is left out.
         decimals: behind the point, at most.
 
-    >>> _format_interval(48.2134, 0.3391), format_interval(48.2134, 3.391)
+    >>> _format_interval(48.2134, 0.3391), _format_interval(48.2134, 3.391)
     ('48.21 ± 0.34', '48.2 ± 3.4')
     >>> _format_interval(48.2134, math.nan)
     '48.21'
-    >>> _format_interval(5.63, 35.4), format_interval(5.63, 0.044, decimals=1)
+    >>> _format_interval(5.63, 35.4), _format_interval(5.63, 0.044, decimals=1)
     ('6 ± 35', '5.6 ± 0.0')
     """
     if math.isnan(value) or math.isnan(half):

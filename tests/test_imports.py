@@ -211,7 +211,7 @@ def names_taken_from(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def test_a_name_that_one_file_uses_begins_with_an_underscore() -> None:
-    folders = ("dtsweep", "tests", "benchmarks", "docs", "sweeps")
+    folders = ("dtsweep", "tests", "benchmarks", "docs", "sweeps", "notebooks")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
     taken = {
         (module, name, file)

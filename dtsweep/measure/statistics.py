@@ -213,7 +213,7 @@ def _quantile_ranks(values: int, p: float) -> tuple[int, int] | None:
 
     None where the values are too few for an interval.
 
-    >>> _quantile_ranks(100, 0.5), quantile_ranks(50, 0.99)
+    >>> _quantile_ranks(100, 0.5), _quantile_ranks(50, 0.99)
     ((40, 61), None)
 
     Args:
@@ -242,7 +242,7 @@ def least_values(p: float) -> int:
 def _binomial_quantile(q: float, n: int, p: float) -> int:
     """The smallest number of successes in n tries that is not exceeded with probability q.
 
-    >>> _binomial_quantile(0.025, 100, 0.5), binomial_quantile(0.975, 100, 0.5)
+    >>> _binomial_quantile(0.025, 100, 0.5), _binomial_quantile(0.975, 100, 0.5)
     (40, 60)
     """
     # scipy.stats takes half a second to import.

@@ -131,7 +131,7 @@ def cost_power(largest_share: float) -> float:
     Args:
         largest_share: largest gain of a candidate, as a share of the hypervolume.
 
-    >>> cost_power(0.2), power_of(0.002)
+    >>> cost_power(0.2), cost_power(0.002)
     (1.0, 0.5)
     """
     return _EARLY_POWER if largest_share > _EARLY_SHARE else _LATE_POWER

@@ -19,9 +19,9 @@ from dtsweep.session.orphans import orphans
 
 CODE = """
 import os, socket, sys, time
-from dtsweep.session.worker_loop import close_in_children
+from dtsweep.session.worker_loop import _close_in_children
 own = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-close_in_children()
+_close_in_children()
 later = socket.socket()
 if os.fork() == 0:
     kept = later.fileno() in map(int, os.listdir("/proc/self/fd"))
