@@ -12,13 +12,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dtsweep.session.deadlines import collective_timeout_s
 from dtsweep.session.logs import RankLog, open_log
 from dtsweep.session.memory_kills import memory_kills
 from dtsweep.sweep.task import Task
 from dtsweep.sweep.values import is_own_loop
+
+if TYPE_CHECKING:
+    from dtsweep.worker.rank import RankContext
 
 
 def take_tasks(config: Mapping[str, Any]) -> None:
@@ -29,42 +32,16 @@ def take_tasks(config: Mapping[str, Any]) -> None:
             `secrets`: see `trainer`.
     """
     import ray.train
-    import ray.train.torch
-    import torch
 
     from dtsweep.session.attempt import run_attempt
-    from dtsweep.session.loop_process import LoopProcesses
-    from dtsweep.worker.rank import become_rank
-    from dtsweep.worker.step_watch import StepWatch
     from dtsweep.worker.world import ProcessGroups
 
     slot, session = config["slot"], config["session"]
-    settings = config["settings"]
     os.environ.update(config["secrets"])
     rank = ray.train.get_context().get_world_rank()
     log = _redirect_output(session, rank)
-    torch.set_num_threads(settings.cpus_per_worker)
-    search_path = [*sys.path]
-    workload = settings.code.load()
-    loop_runner = None
-    if is_own_loop(workload):
-        # Its imports go on while the rank is set up.
-        loop_runner = LoopProcesses(settings.code, search_path)
-    watch = StepWatch(functools.partial(slot.add_line.remote, session, rank))
-    context = become_rank(
-        rank,
-        ray.train.torch.get_device(),
-        workload=workload,
-        own_variables=config["variables"],
-        packages=settings.code.packages,
-        node_id=ray.get_runtime_context().get_node_id(),
-        log=str(log.path),
-    )
-    context = replace(context, watch=watch, loop_runner=loop_runner)
+    context = _as_rank(rank, config, log)
     is_first = True
-    _close_in_children()
-    if loop_runner is not None:
-        loop_runner.wait_until_ready()
     groups = ProcessGroups()
     itself = ray.get_runtime_context().current_actor
     ray.get(slot.register.remote(session, rank, context.facts, itself, context.secrets))
@@ -91,6 +68,39 @@ def take_tasks(config: Mapping[str, Any]) -> None:
         ray.get(
             slot.finished.remote(session, task.attempt_id, assignment.rank, result, context.secrets)
         )
+
+
+def _as_rank(rank: int, config: Mapping[str, Any], log: RankLog) -> RankContext:
+    """Make this process a rank, with a server of processes where its workload is a loop."""
+    import ray.train.torch
+    import torch
+
+    from dtsweep.session.loop_process import LoopProcesses
+    from dtsweep.worker.rank import become_rank
+    from dtsweep.worker.step_watch import StepWatch
+
+    settings = config["settings"]
+    torch.set_num_threads(settings.cpus_per_worker)
+    search_path = [*sys.path]
+    workload = settings.code.load()
+    loop_runner = None
+    if is_own_loop(workload):
+        # Its imports go on while the rank is set up.
+        loop_runner = LoopProcesses(settings.code, search_path)
+    watch = StepWatch(functools.partial(config["slot"].add_line.remote, config["session"], rank))
+    context = become_rank(
+        rank,
+        ray.train.torch.get_device(),
+        workload=workload,
+        own_variables=config["variables"],
+        packages=settings.code.packages,
+        node_id=ray.get_runtime_context().get_node_id(),
+        log=str(log.path),
+    )
+    _close_in_children()
+    if loop_runner is not None:
+        loop_runner.wait_until_ready()
+    return replace(context, watch=watch, loop_runner=loop_runner)
 
 
 def _close_in_children() -> None:
