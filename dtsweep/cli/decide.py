@@ -188,16 +188,13 @@ def _content(
         asked: what `content_in` takes; objectives that are empty are the usual ones.
     """
     from dtsweep.report.of_results import content_in
-    from dtsweep.secret import shared_trials
 
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
     if any(objectives.values()):
         asked |= objectives
     read = given_prices(prices)
     frame = load_results(store, prices=read, with_imported=with_imported)
-    if not with_hosts:
-        frame = shared_trials(frame)
-    return content_in(store, frame, prices=read, **asked)
+    return content_in(store, frame, with_hosts=with_hosts, prices=read, **asked)
 
 
 def _write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> None:

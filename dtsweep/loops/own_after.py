@@ -28,7 +28,6 @@ from dtsweep.worker.after_window import PROFILED_STEPS
 from dtsweep.worker.exchange_cost import (
     NO_ROOM,
     WindowTime,
-    noise_of_a_step,
     planned_turns,
     room_bytes,
 )
@@ -191,7 +190,7 @@ class AfterWindow:
             "device_idle_reason": _NOT_QUEUED,
         }
 
-    def losses(self) -> None:
+    def compression(self) -> None:
         """Leave it: what a loop sends is not compressed by dtsweep."""
 
     def exchange(self, spent_s: float) -> Steps:
@@ -219,7 +218,7 @@ class AfterWindow:
             measure,
             self.window,
             spent_s=spent_s,
-            noise=noise_of_a_step(watched.parts.last("window").times["step_s"]),
+            steps_s=watched.parts.last("window").times["step_s"],
             device=watched.device,
         )
         yield from exchange_turns(watched.parts, watched.group, silence, plan)

@@ -215,13 +215,13 @@ def exchange_turns(
         plan: of the turns.
     """
     turns = plan(_ByStore(group))
-    before, round_number = len(parts.parts), 0
+    before = len(parts.parts)
     try:
         planned = next(turns)
         with suppress(StopIteration):
             while True:
-                if planned.round_number != round_number:
-                    before, round_number = len(parts.parts), planned.round_number
+                if planned.begins_round:
+                    before = len(parts.parts)
                 silence.switch(exchange=planned.turn.exchanges)
                 group.barrier()
                 yield from parts.timed(

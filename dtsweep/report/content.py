@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -229,7 +229,7 @@ def content_of(
     minimize: Sequence[str] = MINIMIZED,
     maximize: Sequence[str] = MAXIMIZED,
     where: str = "",
-    sections: Callable[[Study], Sequence[Section]] | None = None,
+    sections: Sequence[Section] = (),
 ) -> Content:
     """Compute the content of a report.
 
@@ -240,7 +240,7 @@ def content_of(
         maximize: the same.
         where: a condition that all points have to meet that tables show; `SweepError` if it can't
             be read.
-        sections: makes further parts of the points that meet the condition.
+        sections: further parts, of the points that meet the condition.
     """
     study = study_of(frame)
     bounds = bottleneck(study)
@@ -277,7 +277,7 @@ def content_of(
         unsound=unsound_doubts(study),
         doubts=[*conditions, *doubts_on(study, points, varying=varying)],
         notes=notes_on(study, points, compare_models=compare_models),
-        sections=sections(selected) if sections else (),
+        sections=sections,
     )
 
 

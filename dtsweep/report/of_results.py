@@ -13,6 +13,7 @@ from dtsweep.report.costs import cost_section
 from dtsweep.report.sections import Importance, certificate_in
 from dtsweep.report.times import TrainingTimes
 from dtsweep.results.store import Results
+from dtsweep.secret import shared_trials
 from dtsweep.sweep.goal import Question
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def content_in(
     store: Results,
     frame: pd.DataFrame,
     *,
+    with_hosts: bool,
     prices: Prices | None = None,
     samples: int | None = None,
     question: Question | None = None,
@@ -32,21 +34,22 @@ def content_in(
 
     Args:
         store: the results.
-        frame: their trials with canaries, as a reader may see them.
+        frame: their trials with canaries.
+        with_hosts: keep what may name hosts and users.
         prices: that hold for all rows; None for those of the runs.
         samples: also how long training on so many takes.
         question: the one to answer, by default the results' own.
         asked: what `content_of` takes.
     """
-
-    def sections(study: Study) -> list[Section]:
-        parts: list[Section] = [
-            cost_section(study, store=store, prices=prices),
-            Importance(importance(study)),
-            certificate_in(store),
-        ]
-        if samples is not None:
-            parts.append(TrainingTimes(training_time(study, samples=samples)))
-        return parts
-
-    return content_of(Study(frame, question=question), sections=sections, **asked)
+    if not with_hosts:
+        frame = shared_trials(frame)
+    study = Study(frame, question=question)
+    selected = study.where(asked.get("where", ""))
+    sections: list[Section] = [
+        cost_section(selected, store=store, prices=prices),
+        Importance(importance(selected)),
+        certificate_in(store),
+    ]
+    if samples is not None:
+        sections.append(TrainingTimes(training_time(selected, samples=samples)))
+    return content_of(study, sections=sections, **asked)

@@ -21,7 +21,7 @@ from dtsweep.report.content import Content
 from dtsweep.report.of_results import content_in
 from dtsweep.results.frames import frame_of
 from dtsweep.results.store import Results
-from dtsweep.secret import shared_trials, without_homes
+from dtsweep.secret import without_homes
 from dtsweep.show.markup import html_of
 from dtsweep.show.style import DARK
 from dtsweep.show.traces import example_plot, trial_traces
@@ -119,16 +119,14 @@ def page_of(results: Results, *, with_hosts: bool = False, refresh_s: float | No
         StorageError: It can't be read.
     """
     store = results.snapshot()
-    frame = trials_in(store, canaries=True)
-    if not with_hosts:
-        frame = shared_trials(frame)
-    return page_of_content(content_in(store, frame), store, refresh_s=refresh_s)
+    content = content_in(store, trials_in(store, canaries=True), with_hosts=with_hosts)
+    return page_of_content(content, store, refresh_s=refresh_s)
 
 
 def page_of_content(content: Content, store: Results, *, refresh_s: float | None = None) -> str:
     """Make the page of a report that is computed already.
 
-    It is of `shared_trials` if others are to see the page.
+    It is made without hosts if others are to see the page.
     """
     ranks = frame_of(store.table("ranks", attempts=set(content.study.frame["attempt_id"])))
     view = page_view(

@@ -78,7 +78,7 @@ class ModeStages:
         """Queue some steps where the window leaves much open."""
         self.fields |= queued_idle(self._loop, self._task, self._window)
 
-    def losses(self) -> None:
+    def compression(self) -> None:
         """Compare a compressed exchange with that of the values themselves."""
         if self._task.point.compression:
             self.fields["compression_error"] = _compression_error(self._loop, self._task)

@@ -175,8 +175,8 @@ class PlannedTurn(NamedTuple):
     steps: int
     """Of each of its blocks."""
 
-    round_number: int
-    """Of the round that it belongs to; a quick turn is a round of its own."""
+    begins_round: bool = True
+    """True for the first turn of a round; a quick turn is a round of its own."""
 
 
 def planned_turns(
@@ -185,7 +185,7 @@ def planned_turns(
     agreement: Agreement,
     *,
     spent_s: float,
-    noise: float,
+    steps_s: Series,
     device: torch.device,
 ) -> Generator[PlannedTurn, Sequence[float], None]:
     """Plan steps with and without the exchange, as `Measure.exchange` says.
@@ -198,7 +198,7 @@ def planned_turns(
         window: that was measured.
         agreement: of all ranks, which get the same turns.
         spent_s: what has followed the window on this rank so far, in seconds.
-        noise: of a step on this rank, by `noise_of_a_step`.
+        steps_s: of the window on this rank, in seconds.
         device: of this rank.
     """
     steps = None
@@ -208,16 +208,16 @@ def planned_turns(
         )
         steps = _round_steps(window, limit_s=limit_s, device=device)
     if steps is None:
-        spent_s, noise = agreement.largest(spent_s, noise)
+        spent_s, noise = agreement.largest(spent_s, _noise_of_a_step(steps_s))
         quick = _quick_turn_steps(window, spent_s=spent_s, noise=noise)
-        yield PlannedTurn(Turn(exchanges=False, blocks=(0,)), quick, round_number=0)
+        yield PlannedTurn(Turn(exchanges=False, blocks=(0,)), quick)
         return
     block_means: list[float] = []
     began = time.perf_counter()
     goes_on, rounds = True, 0
     while goes_on:
-        for turn in turns(rounds):
-            block_means += yield PlannedTurn(turn, steps, round_number=rounds)
+        for index, turn in enumerate(turns(rounds)):
+            block_means += yield PlannedTurn(turn, steps, begins_round=not index)
         rounds += 1
         is_precise = is_known(*by_pair(agreement.mean(block_means)))
         spent_s = time.perf_counter() - began
@@ -273,12 +273,15 @@ def _take_turns(loop: ModeLoop, task: Task, window: WindowTime, *, spent_s: floa
         StepError: a turn failed, on all ranks or without keeping one waiting.
     """
     store = store_of(task, "turns")
-    noise = noise_of_a_step(loop.segments[-1].times["step_s"])
     agreement = _Collectives(loop.job.device)
     plan = planned_turns(
-        task.measure, window, agreement, spent_s=spent_s, noise=noise, device=loop.job.device
+        task.measure,
+        window,
+        agreement,
+        spent_s=spent_s,
+        steps_s=loop.segments[-1].times["step_s"],
+        device=loop.job.device,
     )
-    before, round_number = len(loop.segments), 0
     if task.measure.exchange == "precise":
         # Whether there is memory for one: DDP's buckets stay where they are, and gradients that are
         # views of them need room of their own. What it compiles is no part of a round.
@@ -288,8 +291,8 @@ def _take_turns(loop: ModeLoop, task: Task, window: WindowTime, *, spent_s: floa
     patience_s = FIRST_PATIENCE_S
     with suppress(StopIteration):
         while True:
-            if planned.round_number != round_number:
-                before, round_number = len(loop.segments), planned.round_number
+            if planned.begins_round:
+                before = len(loop.segments)
             patience_s += _patience_s(planned.steps * len(planned.turn.blocks), window.step_s)
             part = PrefixStore(f"{len(loop.segments)}", store)
             try:
@@ -312,7 +315,7 @@ def _patience_s(steps: int, step_s: float) -> float:
     return PATIENCE_S + PATIENCE_TURNS * (steps + LEAD) * step_s
 
 
-def noise_of_a_step(series: Series) -> float:
+def _noise_of_a_step(series: Series) -> float:
     """Relative standard deviation of the window's steps, with their autocorrelation counted.
 
     Infinite if the window is too short to show it.

@@ -33,14 +33,14 @@ class _Stages(Protocol):
     def idle(self) -> None:
         """Limits of the share of a step in which this rank's GPU had no work."""
 
-    def losses(self) -> None:
-        """See what compression loses."""
+    def compression(self) -> None:
+        """Compare a compressed exchange with that of the values themselves."""
 
     def exchange(self, spent_s: float) -> Steps:
         """Time the exchange; the parameters of ranks differ after that.
 
         Args:
-            spent_s: on checks and losses, in seconds.
+            spent_s: on checks and compression, in seconds.
         """
 
     def profile(self) -> Steps:
@@ -65,7 +65,7 @@ def after_window(stages: _Stages, task: Task, device: torch.device) -> Steps:
             stages.idle()
             # The exchange has its time, however long this takes.
             began += time.perf_counter() - began_idle
-            stages.losses()
+            stages.compression()
             spent_s = time.perf_counter() - began
             # A canary watches the machine: only its window is of interest.
             if task.point.workers > 1 and not task.is_canary:
