@@ -123,10 +123,13 @@ def load(where: str | Path, *, canaries: bool = False) -> pd.DataFrame:
 
 def trials_in(store: Results, *, canaries: bool = False) -> pd.DataFrame:
     """Read the table of trials of opened results, as `load` does."""
-    # First: what can't be read of them is named with the files of trials.
-    runs = store.run_records()
     attempts = attempts_of(store)
     frame = trials_of(attempts, canaries=canaries)
+    known = [*store.quarantined]
+    # After the trials, which another run may store meanwhile.
+    runs = store.run_records()
+    for line in store.left_out(known=known):
+        warnings.warn(line, stacklevel=3)
     if runs:
         # As a text: pandas copies what it carries along with each table.
         frame.attrs["planned"] = " ".join(runs[-1].record.points)

@@ -245,10 +245,13 @@ class Attempts:
             session_has_ended=result.session_has_ended,
             session_workers=result.session_workers,
         )
-        # A session that only starts, or waits for nodes, disturbs a canary differently.
-        others_are_up = any(self._slots[other.slot].is_up for other in self.running.values())
         is_watched = ended.trial.is_canary and not result.session_has_ended
-        if status == "ok" and is_watched and others_are_up:
+        # A session that only starts, or waits for nodes, disturbs a canary differently.
+        if (
+            status == "ok"
+            and is_watched
+            and any(self._slots[other.slot].is_up for other in self.running.values())
+        ):
             self._queue.ran_with_others(ended.slot, ended.trial, ended.task)
         # Their session would not come up, as that of this attempt did not.
         self._recorder.store_unmeasured(

@@ -91,7 +91,7 @@ class Placement:
         if self._nodes is None:
             for slot in self._slots:
                 slot.has_nodes = True
-                if not self._queue.has_work(slot.index) and self._queue.waiting_worlds():
+                if not self._queue.has_work(slot.index) and self._queue.has_waiting:
                     self._queue.begin(slot.index)
             return
         self.free_nodes()

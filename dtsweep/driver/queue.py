@@ -103,6 +103,11 @@ class Queue:
         """True if something of its session is left to hand out to this slot."""
         return bool(self._slots[slot].group)
 
+    @property
+    def has_waiting(self) -> bool:
+        """True if there is a session that no slot has begun."""
+        return bool(self._waiting)
+
     def waiting_worlds(self) -> list[World]:
         """Largest worlds of the sessions that no slot has begun, in their order."""
         return [largest_world(group) for group in self._waiting]

@@ -51,7 +51,8 @@ def on_frontiers(draws: _Costs) -> _Flags:
     first = np.take_along_axis(first, order, axis=1)
     second = np.take_along_axis(second, order, axis=1)
     least = np.minimum.accumulate(second, axis=1)
-    is_new = np.diff(least, axis=1, prepend=np.inf) < 0
+    is_new = np.ones(order.shape, dtype=np.bool_)
+    is_new[:, 1:] = least[:, 1:] < least[:, :-1]
     # Equal rows follow each other; they don't dominate each other.
     places = np.arange(order.shape[1])
     newest = np.maximum.accumulate(np.where(is_new, places, 0), axis=1)
@@ -115,8 +116,10 @@ def knees_of(draws: _Costs, is_on_frontier: _Flags) -> NDArray[np.intp]:
     is_inside = is_on_frontier[:, :, None]
     best = np.where(is_inside, draws, np.inf).min(axis=1, keepdims=True)
     worst = np.where(is_inside, draws, -np.inf).max(axis=1, keepdims=True)
-    size = np.where(worst > best, worst - best, np.inf)
-    scaled = (draws - best) / size
+    # A cost of 0 has an infinite logarithm.
+    with np.errstate(invalid="ignore"):
+        size = np.where(worst > best, worst - best, np.inf)
+        scaled = (draws - best) / size
     sums = np.where(is_on_frontier, scaled.sum(axis=2), np.inf)
     rows = sums.argmin(axis=1)
     # The ends of two objectives have the sum 1, as has all that lies on the line between them.

@@ -153,7 +153,10 @@ def run_script(path: Path, arguments: Sequence[str], *, copies: _Copies = ()) ->
 
 @contextmanager
 def interpreter_kept(copies: _Copies) -> Iterator[None]:
-    """Restore what `run_script` changes in its process; forget modules of copies."""
+    """Restore the main module, arguments and import hooks; forget modules of copies.
+
+    The search path and the environment are those of `hardware.process_state`.
+    """
     main, arguments, hooks = sys.modules["__main__"], [*sys.argv], [*sys.path_hooks]
     try:
         yield

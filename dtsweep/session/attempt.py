@@ -76,7 +76,7 @@ def run_attempt(
         device_free_bytes = free_bytes(context.device)
         try:
             if is_loop and context.loop_runner is not None:
-                outcome = _outcome(context, task, servers, on_warm)
+                outcome = _in_own_process(context, task, on_warm)
             else:
                 outcome = outcome_of(context, task, servers=servers, on_warm=on_warm)
             began_cleanup = time.perf_counter()
@@ -100,6 +100,23 @@ def run_attempt(
         left_state=(*restored, *left.remaining, *outcome.left_state),
         needs_new_process=outcome.needs_new_process or bool(left.remaining),
     )
+
+
+def _in_own_process(
+    context: RankContext, task: Task, on_warm: Callable[[float], None]
+) -> RankResult:
+    """Run a training loop in a process of its own, unless some rank's GPU can't.
+
+    What fails here but the agreement of the ranks is no fault of the loop: it ends this rank.
+    """
+    assert context.loop_runner is not None, "asked before"
+    try:
+        reason = _impossible_here(context, task.point)
+    except RuntimeError as error:
+        return failure(error, has_peers=task.point.workers > 1)
+    if reason is not None:
+        return RankResult(status="infeasible", reason=reason)
+    return context.loop_runner.run(context, task, on_warm)
 
 
 def outcome_of(
@@ -156,8 +173,6 @@ def _outcome(
     try:
         if reason := _impossible_here(context, task.point):
             return RankResult(status="infeasible", reason=reason)
-        if task.point.sync == AS_WRITTEN and context.loop_runner is not None:
-            return context.loop_runner.run(context, task, on_warm)
         if task.point.sync == AS_WRITTEN:
             measured = measure_own(context, task, on_warm)
         else:

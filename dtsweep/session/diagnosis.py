@@ -12,11 +12,19 @@ from ray.exceptions import RayActorError, RayError
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import explaining_failure
 from dtsweep.results.statuses import WRONG
-from dtsweep.session.endings import STOPPED, causes_of, is_preempted
+from dtsweep.session.endings import causes_of, is_preempted
 from dtsweep.session.hang import Begun, attempt_stack, behind
 from dtsweep.session.last_words import failed_kernel, first_to_end, place_of
 from dtsweep.session.memory_kills import MemoryKills, kills_in
-from dtsweep.session.nodes import ENDED, NODE_ANSWERS_S, answers, on_node, read_tail, write_stacks
+from dtsweep.session.nodes import (
+    ENDED,
+    NODE_ANSWERS_S,
+    STOPPED,
+    answers,
+    on_node,
+    read_tail,
+    write_stacks,
+)
 from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.task import Task
 from dtsweep.text import listed

@@ -11,9 +11,6 @@ from ray.exceptions import RayActorError, RayError
 from dtsweep.errors import error_line
 from dtsweep.results.statuses import ATTEMPTS
 
-STOPPED = {"T": "stopped by a signal (SIGSTOP)", "t": "stopped by a debugger"}
-"""States of a process, as in proc(5), in which it does nothing until it is continued."""
-
 _OTHER_INTERFACE = (
     "Resources(environment={'GLOO_SOCKET_IFNAME': …}), on GPUs NCCL_SOCKET_IFNAME, names the "
     "interface that joins them"

@@ -19,6 +19,9 @@ _FRAME = re.compile(r'^  File ".*", line \d+ in .+$')
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+")
 _ATTEMPT = re.compile(r'/dtsweep/session/attempt\.py", line \d+ in (?:run_attempt|outcome_of)$')
 
+_RANK_OF_LOOP = re.compile(r'/dtsweep/session/loop_process\.py", line ')
+"""Frame of a rank that waits for the process of its training loop."""
+
 
 Begun = Mapping[str, int]
 """Collectives that a rank has begun in each of its process groups, by the group's name."""
@@ -86,6 +89,7 @@ def attempt_stack(log: str) -> list[str]:
             threads.append([])
         elif threads and _FRAME.match(line):
             threads[-1].append(line.strip())
+    threads = [frames for frames in threads if not any(map(_RANK_OF_LOOP.search, frames))]
     for frames in reversed(threads):
         if any(_ATTEMPT.search(frame) for frame in frames):
             return frames

@@ -82,7 +82,7 @@ class LoopProcesses:
     """
 
     def __init__(self, code: Code, search_path: Sequence[str]) -> None:
-        """Start the server with a search path that need not have the workload's folder."""
+        """Start the server; `search_path` is `sys.path` before the workload was imported."""
         self._code = code
         ours, theirs = socket.socketpair()
         self._connection = Connection(ours.detach())

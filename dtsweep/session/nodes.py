@@ -22,6 +22,9 @@ _TAIL_BYTES = 2**18
 LOOP_SERVER = "dtsweep.session.loop_server"
 """Module of a rank's server of training loops, in the command line of its process."""
 
+STOPPED = {"T": "stopped by a signal (SIGSTOP)", "t": "stopped by a debugger"}
+"""States of a process, as in proc(5), in which it does nothing until it is continued."""
+
 ENDED = ("", "Z")
 """States of a process that has ended: it is gone, or nobody has asked how it ended."""
 
@@ -102,10 +105,12 @@ def write_stacks(pid: int) -> str:
     """Make a rank on this node write its stacks to its log; return its state (proc(5)).
 
     Of a rank that runs a training loop in a process of its own, that one's stacks come last, and it
-    is its state while it lives. A process that is stopped (T) writes none. Empty where the rank has
-    just ended; its log says as much.
+    is its state while it lives, unless the rank is stopped. A process that is stopped (T) writes
+    none. Empty where the rank has just ended; its log says as much.
     """
     states = [_signalled(process) for process in (pid, *_trial_processes(pid))]
+    if states[0] in STOPPED:
+        return states[0]
     alive = [state for state in states if state not in ENDED]
     return (alive or states)[-1]
 

@@ -251,6 +251,17 @@ def test_of_ranks_that_wait_in_different_groups_the_one_that_is_ahead_in_none_is
     assert behind(counts, {}) == ranks
 
 
+def test_the_stack_of_a_deep_loop_is_its_own_and_not_its_ranks_wait_for_it() -> None:
+    wait = '  File "/env/dtsweep/session/loop_process.py", line 120 in run'
+    rank = [*[f'  File "/env/lib/ray.py", line {line} in call' for line in range(90)], wait, RUN]
+    # Cut at 100 frames: it does not show where the attempt begins.
+    loop = [f'  File "/home/me/net.py", line {line} in forward' for line in range(100)]
+    of_rank = "\n".join(["Thread 0x1 (most recent call first):", *rank])
+    of_loop = "\n".join(["Thread 0x2 (most recent call first):", *loop])
+    assert attempt_stack(f"{of_rank}\n{of_loop}")[0] == loop[0].strip()
+    assert attempt_stack(of_rank) == []
+
+
 def test_rooms_that_use_torch_are_not_the_users_code_and_wait_where_they_exchange() -> None:
     files = Path(dtsweep.__file__).parent.glob("*/*.py")
     rooms = {file.parent.name for file in files if IMPORTS_TORCH.search(file.read_text())}
