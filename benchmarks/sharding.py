@@ -224,6 +224,7 @@ def peak_of(context: RankContext, axes: Mapping[str, Any], workload: Blocks) -> 
     distributed.broadcast_object_list(tasks, src=0)
     measured = run_attempt(replace(context, workload=workload), tasks[0]).measured
     assert measured is not None, "this rank's attempt failed; its traceback is above"
+    assert measured.memory_peak_bytes is not None, "a whole window has its peak"
     return measured.memory_peak_bytes
 
 

@@ -15,7 +15,13 @@ from dtsweep.cluster.node_account import NodeAccount
 from dtsweep.driver.placement import Placement, StayingNodes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
-from dtsweep.driver.running import Running, fetched, overdue, without_head
+from dtsweep.driver.running import (
+    Running,
+    fetched,
+    overdue,
+    results_of_points,
+    without_head,
+)
 from dtsweep.driver.slots import close_slots, start_slot, stop_slots
 from dtsweep.driver.supply import Supply
 from dtsweep.driver.unmeasured import Unmeasured
@@ -24,7 +30,9 @@ from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.charge import NO_CHARGE
 from dtsweep.metrics.own_loops import NO_STEP, TOO_SHORT
 from dtsweep.metrics.rows import memory_facts
+from dtsweep.plan.trial import Trial
 from dtsweep.session.session_settings import Settings
+from dtsweep.sweep.task import Task
 
 _ALONE_WITHIN_S = 60.0
 """Time limit for what runs to end, where a canary is to be measured alone."""
@@ -152,7 +160,8 @@ class Attempts:
         if self._account is not None:
             same_nodes = (task.session_group, trial.point.world)
             self._account.handed_out(index, session=same_nodes)
-        self._recorder.began(trial)
+        for member, _ in self.running[name].members:
+            self._recorder.began(member)
         self._slots[index].attempt_began = now
         return {
             "task": task,
@@ -222,48 +231,61 @@ class Attempts:
         if self._account is not None:
             is_trial = not ended.trial.is_canary
             charge = self._account.ended(ended.slot, result, wall_s=wall_s, is_trial=is_trial)
-        status = self._recorder.store(
-            ended.trial,
-            ended.task,
-            result,
-            started_at=ended.started_at,
-            wall_s=wall_s,
-            charge=charge,
-        )
+        results = results_of_points(result, [task for _, task in ended.members])
+        harness_s = (wall_s - (result.startup_s or 0.0)) / len(results)
+        # All are stored before any of them changes what comes next.
+        statuses = [
+            self._recorder.store(
+                trial,
+                task,
+                one,
+                started_at=ended.started_at,
+                wall_s=harness_s + (one.startup_s or 0.0),
+                charge=charge,
+            )
+            for (trial, task), one in zip(ended.members, results, strict=True)
+        ]
         if ended.trial.is_canary and self._is_hopeless(result):
             raise SweepError(
                 f"{result.reason}; other points are likely to end the same way, and were not run"
             )
-        facts = memory_facts(result.results)
-        self._recorder.store_pruned(self._queue.prune(ended.trial, status, facts))
-        given_up = self._queue.give_up(ended.slot, ended.task, hopeless_for=result.hopeless_for)
-        self._queue.ended(
-            ended.slot,
-            ended.trial,
-            ended.task,
-            status,
-            session_has_ended=result.session_has_ended,
-            session_workers=result.session_workers,
-        )
+        for (trial, task), one, status in zip(ended.members, results, statuses, strict=True):
+            self._follow_up(ended, trial, task, one, status)
         is_watched = ended.trial.is_canary and not result.session_has_ended
         # A session that only starts, or waits for nodes, disturbs a canary differently.
         if (
-            status == "ok"
+            statuses[0] == "ok"
             and is_watched
             and any(self._slots[other.slot].is_up for other in self.running.values())
         ):
             self._queue.ran_with_others(ended.slot, ended.trial, ended.task)
+
+    def _follow_up(
+        self, ended: Running, trial: Trial, task: Task, result: AttemptResult, status: str
+    ) -> None:
+        """Take out the trials that would end as this one, and queue another attempt at it."""
+        facts = memory_facts(result.results)
+        self._recorder.store_pruned(self._queue.prune(trial, status, facts))
+        given_up = self._queue.give_up(ended.slot, task, hopeless_for=result.hopeless_for)
+        self._queue.ended(
+            ended.slot,
+            trial,
+            task,
+            status,
+            session_has_ended=result.session_has_ended,
+            session_workers=result.session_workers,
+        )
         # Their session would not come up, as that of this attempt did not.
         self._recorder.store_unmeasured(
             [
                 Unmeasured(
-                    trial=trial,
-                    task=task,
+                    trial=other,
+                    task=of_other,
                     status=result.status,
                     reason=result.reason,
                     flags=result.flags,
                 )
-                for trial, task in given_up
+                for other, of_other in given_up
             ]
         )
 

@@ -199,14 +199,16 @@ def _unstored(attempts: Attempts | None, *, status: str, reason: str) -> list[Un
         return []
     return [
         Unmeasured(
-            trial=running.trial,
-            task=running.task,
+            trial=trial,
+            task=task,
             started_at=running.started_at,
             status=status,
             reason=reason,
-            columns=attempts.columns_of_cut(running),
+            # Of points in turn once for all.
+            columns=attempts.columns_of_cut(running) if trial is running.trial else {},
         )
         for running in attempts.unstored
+        for trial, task in running.members
     ]
 
 

@@ -170,6 +170,12 @@ class Queue:
         queue.alone_attempt = task.attempt_id if is_alone else None
         if trial.is_canary:
             return trial, task
+        if attempt == 1 and (others := queue.take_in_turn(trial)):
+            tasks = [
+                replace(self._task_of(other, 1), known_peak_bytes=other.known_peak_bytes)
+                for other in others
+            ]
+            return replace(trial, in_turn=others), replace(task, in_turn=tasks)
         is_profiled = self._is_profiled and trial.point.mode.can_restart
         has_tries = self._profiles[trial.point.world] < _PROFILE_TRIES
         return trial, replace(task, is_profiled=is_profiled and has_tries)
@@ -189,7 +195,7 @@ class Queue:
         if task.is_profiled:
             self._profiles[trial.point.world] += _PROFILE_TRIES if status == "ok" else 1
         if not trial.is_canary and is_retried(status, attempt=task.attempt):
-            queue.add_again(trial, attempt=task.attempt + 1)
+            queue.add_again(replace(trial, takes_turns=False), attempt=task.attempt + 1)
         if queue.alone_attempt == task.attempt_id and status != "ok":
             self._alone.failed(task)
         if trial.is_canary and status == "oom_device":

@@ -124,6 +124,8 @@ class Recorder:
         has_logs = any(rank["log"] is not None for rank in ranks)
         row["log"] = _log_of(result, task, result.explained_by) if has_logs else None
         row["concurrent_trials"] = result.concurrent_trials
+        if "turn_samples_per_s" in row:
+            row["turn_group"] = result.turn_group
         flags = [*row.get("flags", ()), *result.flags, *self.flags]
         nodes = frozenset(facts.node for facts in result.facts.values())
         if task.is_canary and row["status"] == "ok":

@@ -15,6 +15,9 @@ from dtsweep.sweep.task import Task
 CANARY_EVERY_S = 600.0
 """In a session that goes on for longer, the canary is measured in between as well."""
 
+_MOST_IN_TURN = 8
+"""Most points that take turns: a cycle of more takes long, and drift within it stays."""
+
 Queued = tuple[Trial, int]
 """A trial, and the number of its attempt."""
 
@@ -65,6 +68,24 @@ class SlotQueue:
         if trial.is_canary:
             self.canary_at = now
         return trial, attempt
+
+    def take_in_turn(self, first: Trial) -> tuple[Trial, ...]:
+        """Take the trials that are measured in turn with one: in its world, or in less of it."""
+        if not first.takes_turns:
+            return ()
+        world = first.point.world
+        others: list[Trial] = []
+        for trial, attempt in self.group:
+            other = trial.point.world
+            # Of processes on several nodes the first ones are not spread.
+            is_part = other == world or (
+                other.placement == "pack" and other == replace(world, workers=other.workers)
+            )
+            if trial.takes_turns and attempt == 1 and is_part and len(others) < _MOST_IN_TURN - 1:
+                others.append(trial)
+        taken = {trial.trial_id for trial in others}
+        taken_out(self.group, lambda trial: trial.trial_id in taken)
+        return tuple(others)
 
     def add_again(self, trial: Trial, *, attempt: int) -> None:
         """Line up another attempt at a trial.

@@ -42,6 +42,9 @@ class AttemptResult:
     concurrent_trials: int | None = None
     """Most attempts of other slots that ran at the same time on its nodes; None where unknown."""
 
+    turn_group: str | None = None
+    """Name of the points that were measured in turn with this one; None without any."""
+
     trial_s: float | None = None
     """From handing out the task to the last rank's answer."""
 

@@ -242,12 +242,10 @@ def _memory(measured: Measured, device_bytes: int | None) -> str | None:
 
     The sum of ranks is not checked, since they share pages.
     """
-    if device_bytes is None or measured.memory_peak_bytes <= device_bytes:
+    peak_bytes = measured.memory_peak_bytes
+    if device_bytes is None or peak_bytes is None or peak_bytes <= device_bytes:
         return None
-    return (
-        f"memory peak {measured.memory_peak_bytes / 2**30:.4g} GiB on a device of "
-        f"{device_bytes / 2**30:.4g} GiB"
-    )
+    return f"memory peak {peak_bytes / 2**30:.4g} GiB on a device of {device_bytes / 2**30:.4g} GiB"
 
 
 def _cpu_time(measured: Measured, facts: RankFacts) -> str | None:

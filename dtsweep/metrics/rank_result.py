@@ -85,7 +85,8 @@ class RankColumns:
     trained_steps: int | None = None
     """Steps of the window in which it trained, where workers are drawn; else None: in all."""
 
-    memory_peak_bytes: int
+    memory_peak_bytes: int | None
+    """None where several models were in memory."""
 
     memory_reserved_peak_bytes: int | None = None
     """That torch's allocator took from the GPU; None on a CPU."""
@@ -272,6 +273,11 @@ class Measured(RankColumns, TrialColumns):
     """
 
     @property
+    def is_in_turn(self) -> bool:
+        """True if its window is made of turns."""
+        return "turn" in self.steps
+
+    @property
     def steps_with_samples(self) -> int:
         """Steps of the window in which it trained."""
         if self.trained_steps is None:
@@ -298,6 +304,11 @@ class Measured(RankColumns, TrialColumns):
         kept = self.steps["trains"]
         return replace(self, steps={name: values[kept] for name, values in self.steps.items()})
 
+    def in_turn(self, number: int) -> Measured:
+        """Leave out the steps of other turns; counters stay those of all."""
+        kept = self.steps["turn"] == number
+        return replace(self, steps={name: values[kept] for name, values in self.steps.items()})
+
     def of_part(self, name: str, part: str = "window") -> NDArray[np.float64]:
         """A column of the steps of one part alone."""
         column: NDArray[np.float64] = self.steps[name][self.steps["part"] == part]
@@ -312,6 +323,9 @@ class RankResult:
     """One of `STATUSES`."""
 
     reason: str | None = None
+    in_turn: Sequence[RankResult | None] = ()
+    """Of `Task.in_turn`; None for one that was not measured on this rank."""
+
     measured: Measured | None = None
     """None where the attempt failed before its window's end."""
 

@@ -23,7 +23,12 @@ from dtsweep.metrics.rank_result import (
     TrialColumns,
 )
 from dtsweep.metrics.skew import own_work
-from dtsweep.metrics.summary import staleness_columns, staleness_counts, trial_columns
+from dtsweep.metrics.summary import (
+    largest_peak,
+    staleness_columns,
+    staleness_counts,
+    trial_columns,
+)
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.results.statuses import WRONG
 from dtsweep.secret import hidden
@@ -199,7 +204,7 @@ def memory_facts(results: _ResultsByRank) -> Row:
     measured = [result.measured for result in results.values() if result.measured is not None]
     row: Row = {"device_free_bytes": _least_free_bytes(results)}
     if measured:
-        row["memory_peak_bytes"] = max(one.memory_peak_bytes for one in measured)
+        row["memory_peak_bytes"] = largest_peak(measured)
     return row
 
 
@@ -258,6 +263,8 @@ def step_columns(results: _ResultsByRank) -> dict[str, NDArray[Any]] | None:
     if "trains" in table:
         has_loss &= table.pop("trains")
     unknown = {"loss": ~has_loss, "block": table["block"] < 0}
+    if "turn" in table:
+        unknown["turn"] = table["turn"] < 0
     for name, values in table.items():
         if name in unknown or values.dtype.kind == "f":
             table[name] = np.ma.masked_array(

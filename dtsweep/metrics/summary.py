@@ -68,13 +68,42 @@ def trial_columns(
         **flops_columns(point, ranks, row["samples_per_s"]),
         **work_columns(ranks, row["step_mean_s"]),
         **device_columns(point, ranks, nodes),
-        "memory_peak_bytes": max(rank.memory_peak_bytes for rank in ranks),
+        "memory_peak_bytes": largest_peak(ranks),
+        **_turn_columns(point, ranks),
         **staleness_columns([count for rank in ranks for count in rank.staleness]),
         "dropped_share": dropped_share(ranks),
         "dead_replicas": _dead_replicas(ranks),
         "bytes_sent_per_step": _per_step(ranks, [rank.bytes_sent for rank in ranks]),
         "messages_per_step": _per_step(ranks, [rank.messages_sent for rank in ranks]),
     }
+
+
+def largest_peak(ranks: Iterable[Measured]) -> int | None:
+    """Highest memory of any rank, in bytes; None where one does not know its own."""
+    peaks = [rank.memory_peak_bytes for rank in ranks]
+    known = [peak for peak in peaks if peak is not None]
+    if len(known) < len(peaks):
+        return None
+    return max(known, default=None)
+
+
+def _turn_columns(point: Point, ranks: Sequence[Measured]) -> Row:
+    """Rate and latency of each turn; not a number where all of its steps are warm-up."""
+    if not ranks[0].is_in_turn:
+        return {}
+    latency = latency_column(point.semantics, period=point.period)
+    rates, latencies = [], []
+    for number in range(int(ranks[0].steps["turn"].max()) + 1):
+        turns = [rank.in_turn(number) for rank in ranks]
+        rate = latency_s = np.nan
+        if all(len(turn.of_part("step_s")) >= point.period for turn in turns):
+            view = view_of(point, turns)
+            rate, latency_s = view.rate, float(view.periods.mean())
+            if latency == "step_p50_s":
+                latency_s = float(np.median(view.steps))
+        rates.append(rate)
+        latencies.append(latency_s)
+    return {"turn_samples_per_s": rates, "turn_latency_s": latencies}
 
 
 def columns_of_steps(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 
@@ -14,11 +14,11 @@ from dtsweep.plan.estimate import Duration, expected_duration, session_times
 from dtsweep.plan.policy import Policy, Round, WholeGrid
 from dtsweep.plan.pruning import FACTS, MeasuredPeaks, MemoryOutcome, peaks_of
 from dtsweep.plan.settle import Settle
-from dtsweep.plan.trial import Row, Rows, Trial
+from dtsweep.plan.trial import Row, Rows, Trial, can_take_turns
 from dtsweep.provenance.sources import Sources, sources_of
 from dtsweep.provenance.versions import versions
 from dtsweep.results.current_attempt import current_attempts
-from dtsweep.results.statuses import FINAL
+from dtsweep.results.statuses import FINAL, RETRIED
 from dtsweep.secret import hidden
 from dtsweep.sweep.axes import Candidate, by_world
 from dtsweep.sweep.goal import Question
@@ -250,19 +250,40 @@ def _sorted_out(
     """Trials of rounds that are to run, in order, and those that are done."""
     to_run: list[Trial] = []
     done: list[Trial] = []
+    known_peaks = {}
+    if any(one.in_turn for one in rounds):
+        known_peaks = _known_peaks(current.values())
     for one in rounds:
         for point in _in_order(sweep, by_world(one.points), repeat=one.repeat):
             trial_id = trial_name(sweep, point, repeat=one.repeat)
             row = current.get(trial_id)
             why, is_done = state(trial_id, row)
             trial = Trial(
-                point=point, repeat=one.repeat, trial_id=trial_id, why=why, measure=one.measure
+                point=point,
+                repeat=one.repeat,
+                trial_id=trial_id,
+                why=why,
+                measure=one.measure,
+                # An attempt that failed in turn is made again alone.
+                takes_turns=one.in_turn
+                and can_take_turns(point)
+                and not (row and row["status"] in RETRIED),
+                known_peak_bytes=known_peaks.get(identity(point)),
             )
             if is_done:
                 done.append(trial)
             elif is_done is False:
                 to_run.append(trial)
     return to_run, done
+
+
+def _known_peaks(rows: Iterable[Row]) -> dict[str, int]:
+    """Highest memory of a worker in any launch, in bytes, by point."""
+    peaks: dict[str, int] = {}
+    for row in rows:
+        if (peak := row.get("memory_peak_bytes")) is not None and row["status"] == "ok":
+            peaks[row["point_id"]] = max(peak, peaks.get(row["point_id"], 0))
+    return peaks
 
 
 def outdated(sweep: Sweep, current: Rows) -> dict[str, str]:

@@ -21,6 +21,8 @@ class Round:
     points: Sequence[Point]
     measure: Measure
     """Settings of its windows."""
+    in_turn: bool = False
+    """True if the points of a session are measured in turn, where they can be."""
     is_search: bool = False
     """True if it is a batch of a search, not a round of contenders or of all points."""
     certificate: Certificate | None = None

@@ -38,6 +38,12 @@ _STEPS_FACTOR = 1.5
 """Least steps for the interval of a quantile, times this: correlated steps count less."""
 
 
+_OF_WINDOWS = re.compile(
+    "step_p9|step_max|energy|power|share|mfu|hfu|idle|bytes_sent|compression_error|staleness|loss"
+)
+"""What a goal may name that turns don't measure: memory and settings are known without them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settle:
     """One launch of every point, then rounds of the contenders."""
@@ -78,7 +84,14 @@ class Settle:
             if not contenders or last >= self.question.max_launches:
                 break
             measure = self._measure(decision.variances)
-            rounds.append(Round(repeat=last + 1, points=contenders, measure=measure))
+            rounds.append(
+                Round(
+                    repeat=last + 1,
+                    points=contenders,
+                    measure=measure,
+                    in_turn=self._takes_turns and len(contenders) > 1,
+                )
+            )
         return rounds
 
     def _launched_again(
@@ -137,6 +150,16 @@ class Settle:
                 {name: value for name, value in row.items() if name not in others} for row in kept
             ]
         return trials_of_rows(kept, workload_types=types)
+
+    @property
+    def _takes_turns(self) -> bool:
+        """True if turns measure what is asked for."""
+        measure = self.sweep.measure
+        words = ""
+        if (goal := self.question.goal) is not None:
+            words = " ".join([goal.maximize or "", goal.minimize or "", goal.where])
+        is_of_windows = measure.energy or _OF_WINDOWS.search(words) is not None
+        return measure.turns and not measure.fresh and not is_of_windows
 
     def first_measure(self) -> Measure:
         """Settings of the first round: short windows, which show what is far from the best."""

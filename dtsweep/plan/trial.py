@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
-from dtsweep.sweep.modes import MODE_FIELDS, OF_THE_USER
+from dtsweep.sweep.modes import AS_WRITTEN, MODE_FIELDS, OF_THE_USER
 from dtsweep.sweep.point import Point, World, identity
 from dtsweep.sweep.point_axes import DEFAULTS
 from dtsweep.sweep.settings import Measure, Sweep
@@ -47,10 +47,29 @@ class Trial:
     measure: Measure | None = None
     """Settings of its round; None are the sweep's. Canaries don't read it."""
 
+    takes_turns: bool = False
+    """True if it is measured in turn with others of its session that are."""
+
+    known_peak_bytes: int | None = None
+    """Highest memory of a worker in earlier launches of a point that takes turns."""
+
+    in_turn: tuple[Trial, ...] = ()
+    """Others that are handed out with it, to be measured in turn."""
+
     @property
     def is_canary(self) -> bool:
         """True if it watches the machine and answers no question."""
         return self.role == "canary"
+
+
+def can_take_turns(point: Point) -> bool:
+    """True if a model of the point can be held while others train.
+
+    Not where other processes have a part of its state, nor where what a step does depends on the
+    steps before it.
+    """
+    has_own_state = point.servers or point.balance or point.draws_participants
+    return point.sync != AS_WRITTEN and not has_own_state
 
 
 Canaries = Mapping[World, Trial]
@@ -117,7 +136,8 @@ def sessions_of(
 
 def has_canaries(sweep: Sweep, trials: Sequence[Trial]) -> bool:
     """True if a session with these trials measures canaries, where its world has one."""
-    if not sweep.measure.canary:
+    # Points in turn see the same machine.
+    if not sweep.measure.canary or all(trial.takes_turns for trial in trials):
         return False
     is_later_round = sweep.question is not None and trials[0].repeat > 1
     if is_later_round or sweep.search is not None:

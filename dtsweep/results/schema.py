@@ -619,7 +619,7 @@ TRIALS: tuple[_Column, ...] = (
         "turn_samples_per_s",
         _FLOATS,
         "samples/s",
-        "samples/s of each of the trial's turns; the index is the cycle, in all trials of the group",
+        "samples/s of each of the trial's turns; the index is the cycle, in all trials of a group",
     ),
     _Column(
         "turn_latency_s",
@@ -867,6 +867,9 @@ STEPS: tuple[_Column, ...] = (
         INT,
         "",
         "after the window: number of the step's block; of rounds 2i and 2i+1 are a pair",
+    ),
+    _Column(
+        "turn", INT, "", "cycle of the step's turn, where points are measured in turn; else null"
     ),
     _Column(
         "start_s", FLOAT, "s", "start of the step on this worker's clock, from the common start"

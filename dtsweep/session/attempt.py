@@ -34,6 +34,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.task import Task
 from dtsweep.text import listed
+from dtsweep.worker.in_turn import measure_in_turn
 from dtsweep.worker.mode_trial import measure_in_mode
 from dtsweep.worker.rank import RankContext
 
@@ -173,10 +174,12 @@ def _outcome(
     try:
         if reason := _impossible_here(context, task.point):
             return RankResult(status="infeasible", reason=reason)
-        if task.point.sync == AS_WRITTEN:
-            measured = measure_own(context, task, on_warm)
+        if task.in_turn:
+            measured = measure_in_turn(context, task, on_warm)
+        elif task.point.sync == AS_WRITTEN:
+            measured = [measure_own(context, task, on_warm)]
         else:
-            measured = measure_in_mode(context, task, servers, on_warm)
+            measured = [measure_in_mode(context, task, servers, on_warm)]
     except BaseException as error:  # the user's own code may raise anything
         if _ends_the_run(error, context):
             raise
@@ -185,11 +188,21 @@ def _outcome(
             # The end of a session removes its group, and what is still under way then fails.
             result = replace(result, status="collateral", needs_new_process=True)
         return result
+    tasks = (task, *task.in_turn)
+    first, *others = [
+        None if one is None else _result_of(one, of_task, context)
+        for one, of_task in zip(measured, tasks, strict=True)
+    ]
+    assert first is not None, "this rank is in the task's world"
+    has_left = joined and not distributed.is_initialized()
+    return replace(first, in_turn=others, needs_new_process=has_left)
+
+
+def _result_of(measured: Measured, task: Task, context: RankContext) -> RankResult:
+    """Result of an attempt whose window came to its end."""
     measured = _without_secrets(measured)
     status, reason = status_of_measured(measured, task, task.point_of(context.workload))
-    reason = reason and without_secrets(reason)
-    has_left = joined and not distributed.is_initialized()
-    return RankResult(status=status, reason=reason, measured=measured, needs_new_process=has_left)
+    return RankResult(status=status, reason=reason and without_secrets(reason), measured=measured)
 
 
 def failure(error: BaseException, *, has_peers: bool) -> RankResult:

@@ -86,12 +86,12 @@ def hang_at(task: Task, progress: AttemptProgress) -> float:
     if progress.failures:
         return math.inf
     if progress.warm_at is None:
-        return progress.began + task.measure.max_warmup_seconds
+        return progress.began + task.points * task.measure.max_warmup_seconds
     # A window has a whole period, and another until all have seen that it ends; a profile has one
     # too.
     # The least steps, which `max_seconds` waits for, are within the slack of ten steps.
     periods_s = (2 + task.is_profiled) * task.point.period * progress.slowest_step_s
-    window_s = (1 + AFTER) * task.measure.max_seconds
+    window_s = task.points * (1 + AFTER) * task.measure.max_seconds
     return (
         progress.warm_at + window_s + max(_LEAST_SLACK_S, 10 * progress.slowest_step_s) + periods_s
     )
@@ -102,7 +102,7 @@ def collective_timeout_s(task: Task) -> float:
 
     Only the slot can say who hangs: a collective that gives up ends the ranks that waited.
     """
-    longest = task.measure.max_warmup_seconds
+    longest = task.points * task.measure.max_warmup_seconds
     last = AttemptProgress(began=0.0, warm_at=longest, slowest_step_s=longest)
     return hang_at(task, last) + _LEAST_SLACK_S
 
@@ -121,7 +121,7 @@ def attempt_bound_s(task: Task, *, node_timeout_s: float) -> float:
     shards_s = 0.0
     if task.point.servers:
         shards_s = IMPORT_S
-    longest = task.measure.max_warmup_seconds
+    longest = task.points * task.measure.max_warmup_seconds
     window_s = hang_at(task, AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=longest))
     after_s = _DEATH_SHOWS_S + _ASKED_NODES_S + CLOSE_S
     return starts_s + shards_s + longest + WINDOWS * window_s + after_s

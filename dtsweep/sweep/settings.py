@@ -106,6 +106,14 @@ class Measure:
     nested: bool = True
     """True if smaller worlds run in the processes of a larger session, not in their own."""
 
+    turns: bool = True
+    """True if rounds after the first measure points of a session in turn, a few steps each.
+
+    What other programs do to the machine then falls on all of them. Points of one session whose
+    models fit into memory together, but not training loops of the user, parameter servers, workers
+    that are drawn or balanced, and goals of energy or of quantiles: those keep whole windows.
+    """
+
     fresh: bool = False
     """True if every trial gets a session of its own: slow, the reference for sessions."""
 
@@ -113,7 +121,7 @@ class Measure:
         """Refuse numbers that can't be meant."""
         _fit(self, repeats=1, warmup_steps=0, min_steps=1, min_seconds=0, max_steps=1)
         _fit(self, max_seconds=0, max_warmup_seconds=0, half_width=0, prune=0, canary=0)
-        _fit(self, energy=0, check=0, gc=0, nested=0, fresh=0)
+        _fit(self, energy=0, check=0, gc=0, nested=0, turns=0, fresh=0)
         _refuse_contradiction(self, "min_steps", "max_steps")
         _refuse_contradiction(self, "min_seconds", "max_seconds")
         if self.exchange not in get_args(_EXCHANGE):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,6 +49,17 @@ class Task:
 
     is_profiled: bool = False
     """True if torch's profiler records some steps after the window."""
+
+    in_turn: Sequence[Task] = ()
+    """Attempts at other points that are measured in turn with this one, in its world or less."""
+
+    known_peak_bytes: int | None = None
+    """Highest memory of a worker in earlier launches of the point; None where unknown."""
+
+    @property
+    def points(self) -> int:
+        """Number of points that it measures."""
+        return 1 + len(self.in_turn)
 
     @property
     def is_canary(self) -> bool:

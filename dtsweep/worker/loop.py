@@ -37,6 +37,9 @@ class Segment:
     losses: list[Loss] = field(default_factory=list)
     """Of each step; empty in a training loop of the user."""
 
+    turn: int = -1
+    """Number of a window's turn; -1 where points are not measured in turn."""
+
 
 class ModeLoop:
     """Runs a mode's steps and keeps their times, segment by segment."""
@@ -171,6 +174,11 @@ class ModeLoop:
         """Count the last window as warm-up."""
         self.segments[-1] = replace(self.segments[-1], name="warmup")
 
+    def join_turn(self, turn: int, *, after_s: float) -> None:
+        """Let the last window be a turn, as if it had begun so long after the first one."""
+        began = window_of(self.segments).began + after_s
+        self.segments[-1] = replace(self.segments[-1], turn=turn, began=began)
+
 
 @contextlib.contextmanager
 def without_collector(*, keep: bool) -> Iterator[None]:
@@ -187,8 +195,8 @@ def without_collector(*, keep: bool) -> Iterator[None]:
 
 
 def window_of(segments: Sequence[Segment]) -> Segment:
-    """The last window of these segments."""
-    return next(segment for segment in reversed(segments) if segment.name == "window")
+    """The window of these segments, or its first turn."""
+    return next(segment for segment in segments if segment.name == "window")
 
 
 def columns_of_segments(segments: Sequence[Segment], *, unknown: float) -> dict[str, NDArray[Any]]:
@@ -216,6 +224,8 @@ def columns_of_segments(segments: Sequence[Segment], *, unknown: float) -> dict[
         np.repeat(segment.blocks, count // len(segment.blocks)) for segment, count in counted
     )
     columns["step"] = np.arange(sum(counts))
+    if any(segment.turn >= 0 for segment in segments):
+        columns["turn"] = np.repeat([segment.turn for segment in segments], counts)
     return columns
 
 

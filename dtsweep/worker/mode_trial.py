@@ -32,7 +32,7 @@ from dtsweep.worker.loop import ModeLoop
 from dtsweep.worker.model_work import describe_model, device_rates
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.reference import LIMIT_S, GradientCheck
-from dtsweep.worker.timing import time_trial
+from dtsweep.worker.timing import Parts, time_trial, turns_of
 
 _OWN_WRAPPER = (
     "build gave a model with a DistributedDataParallel in it; give the plain model: the sync mode "
@@ -65,11 +65,55 @@ def measure_in_mode(
     context: RankContext, task: Task, servers: Sequence[Any], on_warm: Callable[[float], None]
 ) -> Measured:
     """Build the trial and have it timed."""
+
+    def time_it(loop: ModeLoop, built: _Built) -> Parts:
+        measured = time_trial(
+            loop, built.model, task, context=context, on_warm=on_warm, check=built.check
+        )
+        if built.check is not None:
+            measured = built.check.added_to(measured)
+        elif task.measure.check and task.point.sync == OWN and has_train_step(context.workload):
+            flags = [*measured.flags, "unchecked"]
+            measured = replace(measured, flags=flags, unchecked_reason=_NO_CHECK)
+        yield from ()
+        return measured
+
+    parts = _trial(context, task, servers, time_it)
+    try:
+        next(parts)
+    except StopIteration as end:
+        measured: Measured = end.value
+        return measured
+    raise AssertionError("a window is one part")
+
+
+def trial_in_turn(context: RankContext, task: Task, on_warm: Callable[[float], None]) -> Parts:
+    """Build the trial, and measure it in turn with others; nothing follows the window.
+
+    Its gradient is not checked: that was done in the launch before.
+    """
+    task = replace(task, measure=replace(task.measure, check=False))
+
+    def time_turns(loop: ModeLoop, built: _Built) -> Parts:
+        del built
+        measured = yield from turns_of(loop, task, context, on_warm)
+        return measured
+
+    return _trial(context, task, (), time_turns)
+
+
+def _trial(
+    context: RankContext,
+    task: Task,
+    servers: Sequence[Any],
+    timed: Callable[[ModeLoop, _Built], Parts],
+) -> Parts:
+    """Build the trial, have it timed in parts, and describe it."""
     began = time.perf_counter()
     point = task.point_of(context.workload)
     # Refused before anything is measured.
     given_flops(point.workload)
-    _set_precision(point.precision)
+    set_precision(point.precision)
     seed = hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()
     job = Job(
         point=point,
@@ -90,26 +134,23 @@ def measure_in_mode(
         loop = ModeLoop(job, mode)
         if context.watch is not None:
             context.watch.follow(loop)
-        measured = time_trial(
-            loop, built.model, task, context=context, on_warm=on_warm, check=built.check
-        )
-        if built.check is not None:
-            measured = built.check.added_to(measured)
-        elif task.measure.check and point.sync == OWN and has_train_step(point.workload):
-            flags = [*measured.flags, "unchecked"]
-            measured = replace(measured, flags=flags, unchecked_reason=_NO_CHECK)
+        measured = yield from timed(loop, built)
         facts = {**rates, **built.facts}
         if not job.divides_model:
             optimizer = mode.optimizer_class
             facts |= describe_model(
                 job, built.model, built.parameters, rates=rates, optimizer=optimizer
             )
-        after_warmup_s = time.perf_counter() - began_warmup
+        after_s = None
+        # Between turns others take theirs.
+        if not measured.is_in_turn:
+            after_warmup_s = time.perf_counter() - began_warmup
+            after_s = after_warmup_s - (measured.warmup_s or 0.0) - measured.window_s
         return replace(
             measured,
             **facts,
             build_s=began_warmup - began,
-            after_window_s=after_warmup_s - (measured.warmup_s or 0.0) - measured.window_s,
+            after_window_s=after_s,
             flags=[*built.flags, *measured.flags],
         )
 
@@ -188,7 +229,7 @@ def _can_be_checked(point: Point) -> bool:
     return point.mode.agree == "gradients" or point.mode.shards
 
 
-def _set_precision(precision: str) -> None:
+def set_precision(precision: str) -> None:
     """Set the flags of the point's precision; `run_attempt` restores them."""
     is_tf32 = PRECISIONS[precision].is_tf32
     torch.set_float32_matmul_precision("high" if is_tf32 else "highest")

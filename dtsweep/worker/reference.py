@@ -107,7 +107,7 @@ class GradientCheck:
             gradient_error=self.error,
             flags=[*measured.flags, *self.flags],
             unchecked_reason=self.unchecked_reason,
-            memory_peak_bytes=max(measured.memory_peak_bytes, self._peak_before),
+            memory_peak_bytes=max(measured.memory_peak_bytes or 0, self._peak_before),
             memory_reserved_peak_bytes=reserved,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from dtsweep.measure.clock import Times
 from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.nccl_time import recorded_time
 from dtsweep.measure.stopping import WINDOWS, Rule
+from dtsweep.measure.turns import LEAD
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
@@ -151,6 +152,68 @@ def time_trial(
         if getattr(measured, name) is not None:
             fields.pop(name, None)
     return replace(measured, steps=loop.columns(), warmup_s=warmup_s, **nccl, **fields)
+
+
+Parts = Generator[float, int, Measured]
+"""A trial that is measured in turn: it yields seconds and is sent numbers of steps.
+
+First it yields those of a warm step, then those of each turn. After 0 steps it ends.
+"""
+
+
+def turns_of(
+    loop: ModeLoop, task: Task, context: RankContext, on_warm: Callable[[float], None]
+) -> Parts:
+    """Warm up, and run a turn of as many steps as are sent each time; nothing follows the last.
+
+    The window is the union of the turns: their steps stand in it as if one had followed the other.
+
+    Args:
+        loop: of the trial.
+        task: the attempt.
+        context: this rank.
+        on_warm: called with the slowest warm-up step in seconds.
+    """
+    job, began = loop.job, time.perf_counter()
+    slowest_s, period_s = _warm_up(loop, task)
+    on_warm(slowest_s)
+    warmup_s = time.perf_counter() - began
+    counted = dict[str, Any]()
+    compiled, spent_s, window_s, cycle = _compiled(), 0.0, 0.0, 0
+    steps = yield period_s / job.point.period
+    while steps:
+        if context.watch is not None:
+            context.watch.follow(loop)
+        # A turn of a mode with sync periods begins with one.
+        if job.point.period == 1:
+            loop.run("warmup", range(LEAD))
+        loop.mode.counters()
+        barrier(job.device)
+        own_s = loop.run("window", range(steps), drain=True)
+        for name, count in loop.mode.counters().items():
+            counted[name] = counted[name] + count if name in counted else count
+        loop.join_turn(cycle, after_s=spent_s)
+        (turn_s,) = max_over_ranks(job.device, own_s)
+        window_s = spent_s + own_s
+        spent_s += turn_s
+        cycle += 1
+        steps = yield turn_s
+    segments = [segment for segment in loop.segments if segment.name == "window"]
+    window_steps = sum(len(segment.losses) for segment in segments)
+    return Measured(
+        steps=loop.columns(),
+        window_s=window_s,
+        warmup_s=warmup_s,
+        window_steps=window_steps,
+        skipped_steps=sum(len(segment.losses) for segment in loop.segments) - window_steps,
+        stop_reason="",
+        flags=["recompiled"] if _compiled() > compiled else [],
+        samples_per_pass=job.samples_per_pass,
+        # With the models of all that take turns.
+        memory_peak_bytes=None,
+        threads=torch.get_num_threads(),
+        **counted,
+    )
 
 
 def window_limits(measure: Measure, device: torch.device, *, counts_energy: bool) -> Measure:

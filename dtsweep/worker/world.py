@@ -7,6 +7,8 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from ipaddress import ip_address
 from types import FunctionType
@@ -20,6 +22,9 @@ from dtsweep.sync.meshes import wait_up_to
 
 _FIRST = 0
 """Number of the world that Ray Train sets up: all ranks of the session."""
+
+_parts: dict[tuple[str, int], distributed.ProcessGroup] = {}
+"""Groups of the first ranks of a world, by its name and their number."""
 
 
 class ProcessGroups:
@@ -95,10 +100,54 @@ class ProcessGroups:
         return True
 
 
+@contextmanager
+def smaller_world(workers: int) -> Iterator[None]:
+    """Have the first ranks of this world be a world of their own, for a while.
+
+    Called on those ranks, after `part_of_world` on all. Models of both worlds stay.
+    """
+    world = distributed_c10d._get_default_group()
+    if workers == world.size():
+        yield
+        return
+    group = part_of_world(workers)
+    names = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    before = {name: os.environ[name] for name in names if name in os.environ}
+    first_here = world.rank() - int(os.environ.get("LOCAL_RANK", world.rank()))
+    os.environ["WORLD_SIZE"] = str(workers)
+    if "LOCAL_WORLD_SIZE" in before:
+        local_workers = min(int(before["LOCAL_WORLD_SIZE"]), workers - first_here)
+        os.environ["LOCAL_WORLD_SIZE"] = str(local_workers)
+    distributed_c10d._update_default_pg(group)
+    try:
+        yield
+    finally:
+        distributed_c10d._update_default_pg(world)
+        del os.environ["WORLD_SIZE"]
+        os.environ.update(before)
+
+
+def part_of_world(workers: int) -> distributed.ProcessGroup:
+    """Group of the first ranks of this world; made once, by all of its ranks."""
+    world = distributed_c10d._get_default_group()
+    key = (world.group_name, workers)
+    if workers == world.size():
+        return world
+    if key not in _parts:
+        # Else what has the world as a default would use it in a smaller one.
+        _by_default_none(world)
+        _parts[key] = distributed.new_group(range(workers))
+        # A new group has torch's own timeout, not that of the world.
+        timeout: timedelta = distributed_c10d._get_default_store().timeout  # type: ignore[attr-defined]  # missing in torch's stub
+        wait_up_to(timeout)
+    return _parts[key]
+
+
 def _leave_group() -> None:
     """Destroy this process's group and all that is made from it."""
     # Before the groups go: what still refers to one would keep its threads and sockets.
     forget_groups()
+    _parts.clear()
     _by_default_none(distributed_c10d._get_default_group())
     gc.collect()
     distributed.destroy_process_group()

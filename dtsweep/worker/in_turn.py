@@ -1,0 +1,185 @@
+"""Points measured in turn on one rank: all are built, and in each cycle each trains a few steps.
+
+Points that are measured one after the other see different minutes of a machine that others use;
+points in turn see the same ones (Abedi & Brecht 2017; Bulej et al. 2020).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from dtsweep.measure.cycles import is_settled
+from dtsweep.measure.isolated_exchange import max_over_ranks
+from dtsweep.metrics.rank_result import Measured
+from dtsweep.sweep.settings import Measure
+from dtsweep.sweep.task import Task
+from dtsweep.worker.exchange_cost import room_bytes
+from dtsweep.worker.loop import without_collector
+from dtsweep.worker.mode_trial import set_precision, trial_in_turn
+from dtsweep.worker.rank import RankContext
+from dtsweep.worker.world import part_of_world, smaller_world
+
+_LEAST_STEPS, _LEAST_S = 5, 0.2
+"""Least steps of a turn, and least seconds."""
+
+_LEAST_CYCLES, _LEAST_CYCLES_TO_STOP = 3, 8
+"""Cycles that there are in any case; and those from which on the precision may end them."""
+
+_GO_ON, _ENDS = "", ("", "precise", "max_seconds", "max_steps")
+"""Reasons to stop after a cycle, by the number that ranks agree on."""
+
+
+class _Contender:
+    """A point among those that are measured in turn, on this rank."""
+
+    def __init__(self, context: RankContext, task: Task, on_warm: Callable[[float], None]) -> None:
+        """Build the model and warm up, if this rank is in the point's world."""
+        self.task = task
+        self.step_s: list[float] = []
+        """Mean step of each turn on the slowest rank; empty where this one is in another world."""
+        self._context = context
+        self._parts = None
+        self._steps = 0
+        if context.rank < task.point.workers:
+            self._parts = trial_in_turn(context, task, on_warm)
+            with self._world():
+                self._steps = _steps_of_turn(next(self._parts), period=task.point.period)
+
+    def _world(self) -> ExitStack:
+        """Enter the point's world, and set what a process has once for all models."""
+        stack = ExitStack()
+        stack.enter_context(smaller_world(self.task.point.workers))
+        set_precision(self.task.point.precision)
+        return stack
+
+    def turn(self) -> None:
+        """Train for a turn."""
+        if self._parts is not None:
+            with self._world():
+                self.step_s.append(self._parts.send(self._steps) / self._steps)
+
+    @property
+    def steps(self) -> int:
+        """Steps of all turns so far."""
+        return self._steps * len(self.step_s)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all turns so far."""
+        return self._steps * sum(self.step_s)
+
+    def end(self, *, reason: str, flags: Sequence[str]) -> Measured | None:
+        """End the window; None where this rank is in another world."""
+        if self._parts is None:
+            return None
+        try:
+            with self._world():
+                self._parts.send(0)
+        except StopIteration as end:
+            measured: Measured = end.value
+            return replace(measured, stop_reason=reason, flags=[*measured.flags, *flags])
+        raise AssertionError("a trial ends after 0 steps")
+
+    def close(self) -> None:
+        """Let go of the model."""
+        if self._parts is not None:
+            self._parts.close()
+
+
+def measure_in_turn(
+    context: RankContext, task: Task, on_warm: Callable[[float], None]
+) -> list[Measured | None]:
+    """Measure a task and those that are in turn with it, cycle after cycle.
+
+    A point that does not fit into memory next to the others keeps a window of its own: one whose
+    highest memory in an earlier launch is above what some rank has free, or is not known.
+
+    Args:
+        context: this rank.
+        task: with the largest world; the others are in `task.in_turn`.
+        on_warm: called with the slowest warm-up step in seconds, just before the first cycle.
+
+    Returns:
+        Measurements of all of them, in this order; None for one that is not measured on this rank.
+    """
+    contenders: list[_Contender | None] = []
+    slowest_s = [0.0]
+    with ExitStack() as stack:
+        for workers in sorted({one.point.workers for one in task.in_turn}):
+            part_of_world(workers)
+        for one in (task, *task.in_turn):
+            contender = None
+            if one is task or _fits(context, one, workers=task.point.workers):
+                contender = _Contender(context, one, slowest_s.append)
+                stack.callback(contender.close)
+            contenders.append(contender)
+        on_warm(max(slowest_s))
+        built = [contender for contender in contenders if contender is not None]
+        with context.telemetry.sampled(), without_collector(keep=task.measure.gc):
+            context.telemetry.start()
+            reason = _take_turns(built, task, context.device)
+            # Its numbers are of all points together. Energy is not asked of turns.
+            noticed = {*context.telemetry.stop()["telemetry_flags"]} - {"window_short"}
+        ends = [contender.end(reason=reason, flags=sorted(noticed)) for contender in built]
+    measured = iter(ends)
+    return [None if contender is None else next(measured) for contender in contenders]
+
+
+def _fits(context: RankContext, task: Task, *, workers: int) -> bool:
+    """True if all ranks have as much memory free as a task's point has used; equal on all."""
+    missing = math.inf
+    if task.known_peak_bytes is not None:
+        missing = task.known_peak_bytes - room_bytes(context.device, workers=workers)
+    return max_over_ranks(context.device, missing)[0] <= 0
+
+
+def _steps_of_turn(step_s: float, *, period: int) -> int:
+    """Steps of a turn: whole sync periods, `_LEAST_STEPS` without any, and `_LEAST_S` or more.
+
+    >>> [_steps_of_turn(0.001, period=1), _steps_of_turn(1, period=1), _steps_of_turn(1, period=8)]
+    [200, 5, 8]
+    """
+    least = math.ceil(_LEAST_S / step_s) if step_s > 0 else 1
+    if period == 1:
+        least = max(least, _LEAST_STEPS)
+    return math.ceil(least / period) * period
+
+
+def _take_turns(contenders: Sequence[_Contender], task: Task, device: torch.device) -> str:
+    """Run cycle after cycle, each in another order, until rank 0 has a reason to stop."""
+    # The same on all ranks.
+    order = random.Random(task.attempt_id)
+    number = 0.0
+    while not number:
+        for contender in order.sample(contenders, len(contenders)):
+            contender.turn()
+        (number,) = max_over_ranks(device, _ENDS.index(_reason(contenders, task.measure)))
+    return _ENDS[round(number)]
+
+
+def _reason(contenders: Sequence[_Contender], measure: Measure) -> str:
+    """Reason to stop after a cycle, by what this rank knows; empty to go on."""
+    members = [contender for contender in contenders if contender.step_s]
+    cycles = max(len(contender.step_s) for contender in contenders)
+    if len(members) < len(contenders) or cycles < _LEAST_CYCLES:
+        return _GO_ON
+    seconds = [contender.seconds for contender in members]
+    steps = [contender.steps for contender in members]
+    if max(seconds) >= measure.max_seconds:
+        return "max_seconds"
+    if min(steps) >= measure.max_steps:
+        return "max_steps"
+    is_long = min(seconds) >= measure.min_seconds and min(steps) >= measure.min_steps
+    if not is_long or cycles < _LEAST_CYCLES_TO_STOP:
+        return _GO_ON
+    if measure.half_width is None:
+        return "precise"
+    times = np.log([contender.step_s for contender in members])
+    return "precise" if is_settled(times, half_width=measure.half_width) else _GO_ON
