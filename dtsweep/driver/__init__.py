@@ -17,6 +17,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     prepare         a plan laid out on a cluster; pure
     slots           the actors of the slots: started, watched, ended, replaced
     placement       gives waiting sessions to slots: when each begins, and on which nodes
+    members         the points of an attempt: one, or several that are measured in turn
     running         an attempt under way: its time limit, and its result
     attempts        attempts handed out to free slots, watched, their results fetched and stored
     tuner           runs Ray Tune: its search algorithm, and an actor that has slots run attempts

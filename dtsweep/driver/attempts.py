@@ -12,16 +12,11 @@ from typing import Any
 import ray
 
 from dtsweep.cluster.node_account import NodeAccount
+from dtsweep.driver.members import results_of_points, trials_in
 from dtsweep.driver.placement import Placement, StayingNodes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
-from dtsweep.driver.running import (
-    Running,
-    fetched,
-    overdue,
-    results_of_points,
-    without_head,
-)
+from dtsweep.driver.running import Running, fetched, overdue, without_head
 from dtsweep.driver.slots import close_slots, start_slot, stop_slots
 from dtsweep.driver.supply import Supply
 from dtsweep.driver.unmeasured import Unmeasured
@@ -160,7 +155,7 @@ class Attempts:
         if self._account is not None:
             same_nodes = (task.session_group, trial.point.world)
             self._account.handed_out(index, session=same_nodes)
-        for member, _ in self.running[name].members:
+        for member, _ in trials_in(trial, task):
             self._recorder.began(member)
         self._slots[index].attempt_began = now
         return {
@@ -231,7 +226,8 @@ class Attempts:
         if self._account is not None:
             is_trial = not ended.trial.is_canary
             charge = self._account.ended(ended.slot, result, wall_s=wall_s, is_trial=is_trial)
-        results = results_of_points(result, [task for _, task in ended.members])
+        members = trials_in(ended.trial, ended.task)
+        results = results_of_points(result, [task for _, task in members])
         harness_s = (wall_s - (result.startup_s or 0.0)) / len(results)
         # All are stored before any of them changes what comes next.
         statuses = [
@@ -243,13 +239,13 @@ class Attempts:
                 wall_s=harness_s + (one.startup_s or 0.0),
                 charge=charge,
             )
-            for (trial, task), one in zip(ended.members, results, strict=True)
+            for (trial, task), one in zip(members, results, strict=True)
         ]
         if ended.trial.is_canary and self._is_hopeless(result):
             raise SweepError(
                 f"{result.reason}; other points are likely to end the same way, and were not run"
             )
-        for (trial, task), one, status in zip(ended.members, results, statuses, strict=True):
+        for (trial, task), one, status in zip(members, results, statuses, strict=True):
             self._follow_up(ended, trial, task, one, status)
         is_watched = ended.trial.is_canary and not result.session_has_ended
         # A session that only starts, or waits for nodes, disturbs a canary differently.

@@ -22,6 +22,7 @@ from dtsweep.cluster.shipping import own_modules, pickled_workload
 from dtsweep.cluster.visit import refuse_other_versions
 from dtsweep.driver.attempts import Attempts
 from dtsweep.driver.budget import CUT, BudgetSpentError
+from dtsweep.driver.members import trials_in
 from dtsweep.driver.placement import StayingNodes
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, fewer_sessions, lay_out, prepare, resources_of_worker
@@ -204,11 +205,10 @@ def _unstored(attempts: Attempts | None, *, status: str, reason: str) -> list[Un
             started_at=running.started_at,
             status=status,
             reason=reason,
-            # Of points in turn once for all.
-            columns=attempts.columns_of_cut(running) if trial is running.trial else {},
+            columns=attempts.columns_of_cut(running),
         )
         for running in attempts.unstored
-        for trial, task in running.members
+        for trial, task in trials_in(running.trial, running.task)
     ]
 
 

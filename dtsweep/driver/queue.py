@@ -195,7 +195,8 @@ class Queue:
         if task.is_profiled:
             self._profiles[trial.point.world] += _PROFILE_TRIES if status == "ok" else 1
         if not trial.is_canary and is_retried(status, attempt=task.attempt):
-            queue.add_again(replace(trial, takes_turns=False), attempt=task.attempt + 1)
+            alone = replace(trial, takes_turns=False, in_turn=())
+            queue.add_again(alone, attempt=task.attempt + 1)
         if queue.alone_attempt == task.attempt_id and status != "ok":
             self._alone.failed(task)
         if trial.is_canary and status == "oom_device":

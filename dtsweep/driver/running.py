@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -11,17 +11,13 @@ import ray
 
 from dtsweep.errors import error_line
 from dtsweep.metrics.attempt_result import AttemptResult
-from dtsweep.metrics.rows import explaining_failure
 from dtsweep.plan.trial import Trial
-from dtsweep.results.statuses import RETRIED
 from dtsweep.session.deadlines import attempt_bound_s
 from dtsweep.session.session_settings import Settings
 from dtsweep.sweep.task import Task
 
 _COLLECT_S = 60.0
 """Time limit for a slot to hand over a result that it has."""
-
-_NO_ROOM = "it does not fit into memory next to the points that were measured in turn"
 
 _NOT_BEGUN = "Ray Tune's process ended before it had begun the trial"
 
@@ -52,13 +48,6 @@ class Running:
     killed_at_s: float = 0.0
     """Value of `watched_s` when its slot, or later the process waiting for it, was killed."""
 
-    @property
-    def members(self) -> list[tuple[Trial, Task]]:
-        """The trial with its task, and those that are measured in turn with it."""
-        return list(
-            zip((self.trial, *self.trial.in_turn), (self.task, *self.task.in_turn), strict=True)
-        )
-
 
 def fetched(actor: Any, ended: Running, reply: Mapping[str, Any]) -> AttemptResult:
     """Fetch an attempt's result; make one where the slot's process has ended or hangs.
@@ -86,40 +75,6 @@ def fetched(actor: Any, ended: Running, reply: Mapping[str, Any]) -> AttemptResu
     return AttemptResult(
         status="collateral", reason=reason, slot_is_spent=True, session_has_ended=True
     )
-
-
-def results_of_points(result: AttemptResult, tasks: Sequence[Task]) -> list[AttemptResult]:
-    """Results of points that were measured in turn, each with its share of the time.
-
-    Of one point it is the result itself. Where the attempt failed as a whole, no point may be to
-    blame: each is then measured again alone, as one is that did not fit into memory.
-    """
-    if len(tasks) == 1:
-        return [result]
-    trial_s = result.trial_s and result.trial_s / len(tasks)
-    shared = replace(result, trial_s=trial_s, turn_group=tasks[0].attempt_id)
-    if not result.results or not all(one.in_turn for one in result.results.values()):
-        if result.status not in RETRIED:
-            words = f"one of {len(tasks)} points that were measured in turn failed"
-            shared = replace(shared, status="collateral", reason=f"{words}: {result.reason}")
-        return [shared, *(_without_start(shared) for _ in tasks[1:])]
-    results = [shared]
-    for number, task in enumerate(tasks[1:]):
-        ranks = {rank: one.in_turn[number] for rank, one in result.results.items()}
-        measured = {rank: one for rank, one in ranks.items() if one is not None}
-        status: str = "collateral"
-        reason: str | None = _NO_ROOM
-        if measured:
-            status, reason = explaining_failure(measured)
-        facts = {rank: result.facts[rank] for rank in range(task.point.workers)}
-        own = replace(shared, status=status, reason=reason, facts=facts, results=measured)
-        results.append(_without_start(own))
-    return results
-
-
-def _without_start(result: AttemptResult) -> AttemptResult:
-    """Leave out what is stored once of several points: the session's start, its logs and notes."""
-    return replace(result, startup_s=None, nodes_wait_s=None, notes=(), logs={})
 
 
 def without_head(result: AttemptResult) -> AttemptResult:

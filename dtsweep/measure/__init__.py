@@ -4,6 +4,7 @@ Ranks; the driver too, but for the instruments of a step; `statistics` and `drif
 `stopping` slots. Imports torch and NumPy, and SciPy in functions. In reading order:
 
     statistics      rates and latencies with their intervals
+    cycles          cycles of points in turn: when their differences are known
     turns           steps with and without the exchange in turns, and what they tell
     warmup          the step at which the warm-up ends (the driver marks it); is the rest steady?
     drift           levels of canaries, and whether they differ

@@ -259,17 +259,13 @@ def _sorted_out(
             row = current.get(trial_id)
             why, is_done = state(trial_id, row)
             trial = Trial(
-                point=point,
-                repeat=one.repeat,
-                trial_id=trial_id,
-                why=why,
-                measure=one.measure,
-                # An attempt that failed in turn is made again alone.
-                takes_turns=one.in_turn
-                and can_take_turns(point)
-                and not (row and row["status"] in RETRIED),
-                known_peak_bytes=known_peaks.get(identity(point)),
+                point=point, repeat=one.repeat, trial_id=trial_id, why=why, measure=one.measure
             )
+            # An attempt that failed in turn is made again alone.
+            has_failed = row is not None and row["status"] in RETRIED
+            if one.in_turn and can_take_turns(point) and not has_failed:
+                peak_bytes = known_peaks.get(identity(point))
+                trial = replace(trial, takes_turns=True, known_peak_bytes=peak_bytes)
             if is_done:
                 done.append(trial)
             elif is_done is False:

@@ -136,13 +136,14 @@ def sessions_of(
 
 def has_canaries(sweep: Sweep, trials: Sequence[Trial]) -> bool:
     """True if a session with these trials measures canaries, where its world has one."""
-    # Points in turn see the same machine.
-    if not sweep.measure.canary or all(trial.takes_turns for trial in trials):
+    if not sweep.measure.canary:
         return False
+    # Points in turn see the same machine.
+    watched = sum(not trial.takes_turns for trial in trials)
     is_later_round = sweep.question is not None and trials[0].repeat > 1
     if is_later_round or sweep.search is not None:
-        return len(trials) >= CANARY_CONTENDERS
-    return len(trials) >= CANARY_TRIALS
+        return watched >= CANARY_CONTENDERS
+    return watched >= CANARY_TRIALS
 
 
 def choose_canaries(trials: Sequence[Trial]) -> Canaries:

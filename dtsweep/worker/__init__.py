@@ -18,4 +18,5 @@ Each worker process; imports torch and never Ray. In reading order:
     timing          warm-up, window, then what follows it
     model_work      the model of a trial, the work of its step, the rates of its device
     mode_trial      a trial in a sync mode
+    in_turn         several of them, which take turns
 """
