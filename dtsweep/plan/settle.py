@@ -31,6 +31,12 @@ _FIRST_HALF_WIDTH = 0.05
 _FIRST_SHARE = 0.5
 """Least length of a window of the first round, as a share of `Measure.min_seconds`."""
 
+_FIRST_LONGEST = 4.0
+"""Longest window of the first round, in `Measure.min_seconds`, where turns follow.
+
+On a busy machine it has not the precision that is asked for, and turns find what is near the best.
+"""
+
 _FAILURES = 2
 """Launches of a point that have failed, from which on it is not launched again."""
 
@@ -170,10 +176,14 @@ class Settle:
         exchange = measure.exchange
         if exchange == "precise":
             exchange = "quick"
+        max_seconds = measure.max_seconds
+        if self._takes_turns and measure.min_seconds > 0:
+            max_seconds = min(max_seconds, _FIRST_LONGEST * measure.min_seconds)
         return replace(
             measure,
             half_width=half_width,
             min_seconds=_FIRST_SHARE * measure.min_seconds,
+            max_seconds=max_seconds,
             exchange=exchange,
         )
 
