@@ -8,23 +8,15 @@ trial's own window.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dtsweep.inference.variance import Numbers
-from dtsweep.measure.statistics import correlated_steps
+from dtsweep.measure.cycles import effects_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-TRIMMED = 0.2
-"""Share of the cycles that is trimmed at each end, so that a late turn moves nothing.
-
-Means, medians, Huber's estimator and trimmed means were compared on recorded drift and on simulated
-late turns (docs/log/2026-11-29.md): on the records they differ by less than chance, late turns
-move the mean alone by much, and the trimmed mean has the error that it says.
-"""
 
 _LEAST_CYCLES = 3
 """Cycles from which on they show their own noise."""
@@ -36,43 +28,6 @@ _COLUMNS = {
     "latency_s": ("turn_latency_s", 1),
 }
 """Column of turns that a measured column follows from, and the power."""
-
-
-class TurnEffects(NamedTuple):
-    """Levels of the points of a group under equal conditions, and their standard errors."""
-
-    levels: Numbers
-    """(points,) logarithms, with the mean of all 0."""
-    errors: Numbers
-    """(points,) so that the squared error of a difference is the sum of both squares."""
-
-
-def effects_of(logs: Numbers) -> TurnEffects:
-    """Fit levels of points and of cycles to logarithms of rates.
-
-    The level of a cycle is its mean over the points; that of a point is the trimmed mean of what
-    remains. Its error is by the winsorized variance (Tukey & McLaughlin 1963), of as many
-    independent cycles as their autocorrelation leaves. The mean of m points takes a share of each
-    point's own noise away, for which the factor m ÷ (m - 1) makes up.
-
-    Args:
-        logs: (points, cycles), two points and three cycles at least.
-
-    >>> swings = np.array([0.0, 0.3, -0.2, 0.1, 0.5])
-    >>> late = np.array([0.0, 0.0, 0.0, -9.0, 0.0])
-    >>> effects_of(np.array([swings + 0.02, swings + late])).levels.round(3).tolist()
-    [0.01, -0.01]
-    """
-    points, cycles = logs.shape
-    trimmed = int(TRIMMED * cycles)
-    residuals = logs - logs.mean(axis=0)
-    kept = np.sort(residuals, axis=1)[:, trimmed : cycles - trimmed]
-    levels = kept.mean(axis=1)
-    winsorized = np.clip(residuals, kept[:, :1], kept[:, -1:])
-    correlated = np.array([correlated_steps(series) for series in winsorized])
-    variances = winsorized.var(axis=1, ddof=1) * correlated / cycles
-    variances *= points / (points - 1) / (1 - 2 * trimmed / cycles) ** 2
-    return TurnEffects(levels - levels.mean(), variances**0.5)
 
 
 def with_turns(

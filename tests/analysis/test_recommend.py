@@ -214,7 +214,7 @@ def test_what_is_known_of_noise_in_general_bounds_that_of_two_launches(
 ) -> None:
     # Two rows alone tell a standard deviation of 1.0 to 73.5 %.
     ladder = {8: 5200.0, 16: 10_100.0, 32: 21_300.0, 64: 37_000.0}
-    rows = [(workers, rate) for workers, rate in ladder.items()]
+    rows = list(ladder.items())
     if repeated:
         rows.append((32, 21_300 / 1.023))
     found = one(

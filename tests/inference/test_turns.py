@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dtsweep.analysis import difference, recommend
-from dtsweep.inference.turns import effects_of
+from dtsweep.measure.cycles import effects_of
 from tests.frames import trials
 
 CYCLES = 16
