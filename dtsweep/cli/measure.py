@@ -169,7 +169,7 @@ def _show_plan(
             for what the run should cost; None asks for neither.
     """
     from dtsweep.cli.plan_table import cost_json, plan_json, print_cost, print_plan
-    from dtsweep.hardware.host import busy_words
+    from dtsweep.hardware.other_load import OtherLoad
     from dtsweep.plan.batches import columns_read
     from dtsweep.plan.cost import nodes_json
     from dtsweep.plan.plan import make_plan
@@ -178,6 +178,7 @@ def _show_plan(
     from dtsweep.results.store import Results
     from dtsweep.sweep.goal import GOALS
 
+    other_load = OtherLoad(asked["address"])
     sweep = _without_pruning(sweep, try_all=try_all)
     goal = None
     if sweep.question is not None:
@@ -196,7 +197,7 @@ def _show_plan(
     misfits, cost = _misfits_and_cost(sweep, planned, **asked)
     for line in store.left_out():
         tell(line)
-    if (words := busy_words(asked["address"])) is not None:
+    if (words := other_load.words()) is not None:
         tell(f"dtsweep: {words}")
     if as_json:
         print_json(plan_json(planned, misfits) | nodes_json(sweep, candidates) | cost_json(cost))
@@ -230,10 +231,7 @@ def doctor(address: str | None, results: str | None, as_json: bool) -> None:
 
     from dtsweep.doctor.diagnose import diagnose
     from dtsweep.doctor.nodes_table import print_diagnosis
-    from dtsweep.hardware.host import busy_words
 
-    if (words := busy_words(address)) is not None:
-        tell(f"dtsweep: {words}")
     try:
         diagnosis = diagnose(address, tell=tell, results=results)
     except KeyboardInterrupt:
