@@ -29,6 +29,7 @@ ROOMS = [
     "compare",
     "compression",
     "doctor",
+    "exports",
     "hardware",
     "inference",
     "loops",
@@ -42,7 +43,6 @@ ROOMS = [
     "session",
     "sweep",
     "sync",
-    "trackers",
     "worker",
 ]
 """Rooms whose tests start no Ray, but for a few."""

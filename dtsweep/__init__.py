@@ -40,7 +40,7 @@ What reads, from rows to a decision:
     inference       statistics of launches: variances, contrasts, power     driver, readers
     analysis        questions to the table of trials                        driver, readers
     predict         what was not measured, and what to measure next         driver, readers
-    trackers        rows for other tools: MLflow, W&B, TensorBoard, CSV     driver, readers
+    exports         rows for other tools: CSV, JSON                         readers
 
 What asks for the next measurements, by the decision so far:
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from dtsweep.analysis.launches import rows_of, setting_columns
 from dtsweep.errors import shortened
@@ -23,9 +20,6 @@ if TYPE_CHECKING:
 
 _MOST_NAME = 120
 """Characters of a trial's name."""
-
-MOST_STEPS = 1000
-"""Steps of a trial that a tracker gets; of more, as many that are equally far apart."""
 
 _CHOSEN = (
     "repeat",
@@ -53,7 +47,7 @@ class ExportedTrial:
 
     trial_id: str
     attempt_id: str
-    """Key in other tools: an attempt never changes."""
+    """An attempt never changes."""
 
     name: str
     """Its settings that vary, in words."""
@@ -77,45 +71,13 @@ class ExportedTrial:
     steps: pd.DataFrame | None = None
     """Rows of `steps_of`; None where no step was timed."""
 
-    @property
-    def key(self) -> str:
-        """Name of the attempt in folders, without a hyphen."""
-        return as_folder_name(self.attempt_id).replace("-", "_")
 
-    def history(self) -> Iterator[tuple[int, float, dict[str, float]]]:
-        """Yield its steps, of a long trial `MOST_STEPS` that are equally far apart.
-
-        Each has its number, its start as Unix time, and its values by the name of the series.
-        """
-        if self.steps is None:
-            return
-        count = min(len(self.steps), MOST_STEPS)
-        chosen = np.linspace(0, len(self.steps) - 1, count).round()
-        for row in known_rows(self.steps.iloc[chosen.astype(int)]):
-            series = "steps/warmup_step_s" if row["warmup"] else "steps/step_s"
-            values = {series: row["step_s"]}
-            if "loss" in row:
-                values["steps/loss"] = row["loss"]
-            yield row["step"], self.started_s + row["at_s"], values
-
-
-@dataclass(frozen=True, kw_only=True)
-class Export:
-    """Trials of a sweep on their way to another tool."""
-
-    sweep: str
-    """Name of the sweep."""
-
-    trials: Sequence[ExportedTrial]
-
-
-def export_of(frame: pd.DataFrame, steps: pd.DataFrame, *, sweep: str) -> Export:
+def exported_trials(frame: pd.DataFrame, steps: pd.DataFrame) -> list[ExportedTrial]:
     """Make what other tools take of trials.
 
     Args:
         frame: trials without canaries, as `dtsweep.load` gives them.
         steps: rows of the steps of these trials.
-        sweep: name of the sweep.
     """
     of_trials = dict(iter(steps_of(steps).groupby("attempt_id")))
     point_settings = setting_columns(frame)
@@ -140,7 +102,7 @@ def export_of(frame: pd.DataFrame, steps: pd.DataFrame, *, sweep: str) -> Export
             steps=of_trials.get(row["attempt_id"]),
         )
         trials.append(trial)
-    return Export(sweep=sweep, trials=trials)
+    return trials
 
 
 def steps_of(steps: pd.DataFrame) -> pd.DataFrame:
@@ -180,15 +142,6 @@ def texts_without_homes(frame: pd.DataFrame) -> pd.DataFrame:
         if column.dtype == object or str(column.dtype) in ("str", "string")
     }
     return frame.assign(**texts)
-
-
-def as_folder_name(text: str) -> str:
-    """Name of a folder on any system.
-
-    >>> as_folder_name("workers=2 path=../a:b")
-    'workers=2,path=.._a_b'
-    """
-    return re.sub(r"[^\w.,=+-]", "_", text.replace(" ", ","), flags=re.ASCII).lstrip(".")
 
 
 def as_text(value: Any) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.escape import csv_text
-from dtsweep.trackers.exported import UNITS, Export, ExportedTrial, as_text, known_rows, steps_of
+from dtsweep.exports.exported import UNITS, ExportedTrial, as_text, known_rows, steps_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,12 +29,12 @@ def steps_csv(frame: pd.DataFrame, steps: pd.DataFrame) -> str:
     return _written(list(table.columns.drop("at_s")), known_rows(table))
 
 
-def trials_json(export: Export) -> str:
+def trials_json(trials: Iterable[ExportedTrial], *, sweep: str) -> str:
     """Write all trials as a JSON document; what is unknown is left out."""
     document = {
-        "sweep": export.sweep,
+        "sweep": sweep,
         "units": UNITS,
-        "trials": [_json_values(trial) for trial in export.trials],
+        "trials": [_json_values(trial) for trial in trials],
     }
     return json.dumps(document, allow_nan=False) + "\n"
 
