@@ -176,18 +176,10 @@ def _show_plan(
     from dtsweep.results.frames import damage_of
     from dtsweep.results.lease import holder
     from dtsweep.results.store import Results
-    from dtsweep.sweep.goal import GOALS
 
     other_load = OtherLoad(asked["address"])
     sweep = _without_pruning(sweep, try_all=try_all)
-    goal = None
-    if sweep.question is not None:
-        goal = sweep.question.goal
-    if goal is not None and goal not in GOALS.values():
-        # Its imports take longer than a plan without results.
-        from dtsweep.analysis.decision import check_goal
-
-        check_goal(goal)
+    _refuse_unknown_goal(sweep)
     store = Results(f"results/{sweep.name}" if results is None else results)
     planned = make_plan(sweep, candidates, store.attempts(columns_read(sweep)), rerun=rerun)
     if (damage := damage_of(store)) is not None:
@@ -212,6 +204,19 @@ def _show_plan(
         )
         if asked["prices"] is not None and planned.to_run:
             print_cost(cost, console=console())
+
+
+def _refuse_unknown_goal(sweep: Sweep) -> None:
+    """Refuse a goal whose columns or condition can't be meant, as `check_goal` does."""
+    from dtsweep.sweep.goal import GOALS
+
+    if sweep.question is None or sweep.question.goal is None:
+        return
+    if sweep.question.goal not in GOALS.values():
+        # Its imports take longer than a plan without results.
+        from dtsweep.analysis.decision import check_goal
+
+        check_goal(sweep.question.goal)
 
 
 @click.command()
