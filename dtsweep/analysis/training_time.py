@@ -10,6 +10,7 @@ from dtsweep.analysis.launches import PER_SAMPLES, setting_columns
 from dtsweep.analysis.scaling import with_speed_ups
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.errors import SweepError
+from dtsweep.inference.spread import POINT
 from dtsweep.sweep.mode_info import SEMANTICS
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ _TABLE = [*UPDATE, "workload", "model_digest", "env_id"]
 """Columns that are equal in a table: update, model and environment."""
 
 _SHAPE = ("workers", "micro_batch", "accumulation")
+_ENERGY = ["energy_j", "cpu_energy_j"]
 _WITH_ENDS = ("training_time_s", "samples_per_s", "speed_up", "efficiency", "gain", "cost_usd")
 
 
@@ -42,8 +44,8 @@ def training_time(frame: Frame, *, samples: int) -> pd.DataFrame:
         `efficiency` and `gain` over the table's smallest number of workers (`base`), and
         `cost_usd`, by the prices of nodes and null without them, each with `_low` and `_high`, its
         95 % interval as in `over_launches` (`interval` says which) and `scaling`; `energy_j` of all
-        devices, by their mean in the windows, null where no launch knows it; `launches`; `caution`,
-        of the row and of its base.
+        devices and `cpu_energy_j` of the CPUs of all hosts, by their means in the windows, null
+        where no launch knows it; `launches`; `caution`, of the row and of its base.
 
     Raises:
         SweepError: `samples` is not above 0.
@@ -58,6 +60,7 @@ def training_time(frame: Frame, *, samples: int) -> pd.DataFrame:
     rows = _fastest(points)
     compared = compared_sizes(rows, lambda env_id: study.launches(env_id, "samples_per_s"))
     rows = with_speed_ups(rows, size="workers", compared=compared)
+    rows = rows.merge(_cpu_joules_per_sample(study.trials), how="left", on=list(POINT))
     rows = _with_times(rows, samples=samples)
     ends = [f"{name}{end}" for name in _WITH_ENDS for end in ("", "_low", "_high")]
     shown = [
@@ -71,13 +74,13 @@ def training_time(frame: Frame, *, samples: int) -> pd.DataFrame:
         "base",
         "samples",
     ]
-    return rows[list(dict.fromkeys([*shown, *ends, "interval", "energy_j", "launches", "caution"]))]
+    return rows[list(dict.fromkeys([*shown, *ends, "interval", *_ENERGY, "launches", "caution"]))]
 
 
 def _with_times(rows: pd.DataFrame, *, samples: int) -> pd.DataFrame:
     """Add time, cost and energy of training on so many samples."""
     columns: dict[str, Any] = {"samples": samples}
-    columns["energy_j"] = samples * rows["energy_j_per_sample"]
+    columns |= {name: samples * rows[f"{name}_per_sample"] for name in _ENERGY}
     # Of the highest rate the shortest time; a rate that may be 0 leaves no longest one.
     for end, of in {"": "", "_low": "_high", "_high": "_low"}.items():
         rate = rows[f"samples_per_s{of}"]
@@ -112,3 +115,11 @@ def _kind(table: pd.DataFrame) -> str | None:
     if table["global_batch"].notna().all() and table["global_batch"].nunique() == 1:
         return "strong"
     return "free"
+
+
+def _cpu_joules_per_sample(trials: pd.DataFrame) -> pd.DataFrame:
+    """CPU energy of all hosts by `POINT`, where launches know it."""
+    joules = trials["cpu_energy_j_per_sample"].astype("float64")
+    per_sample = trials[[*POINT]].assign(cpu_energy_j_per_sample=joules)
+    means = per_sample.groupby(list(POINT), dropna=False)["cpu_energy_j_per_sample"].mean()
+    return means.reset_index().astype({"env_id": object})

@@ -19,7 +19,7 @@ def examine(with_gpu: bool) -> Row:
 
     Returns:
         `node`, `device`, `is_gpu` and `threads`; `rates`, by precision as `compare_with_peak` gives
-        them; whether `nvml` (None without a GPU, and for a slice of one) tells energy;
+        them; whether `nvml` (None without a GPU, and for a slice of one) and `rapl` tell energy;
         `clock_source`; `versions`; `misses_gpu`; `gpus`, a list
         of the one GPU or none: `gpu`, its index by NVML; `pci_bus_id`, `device`, `rates`,
         `moved_bytes_per_s`, and `pcie_lanes` of `pcie_lanes_max` that it uses under load.
@@ -29,6 +29,7 @@ def examine(with_gpu: bool) -> Row:
     from dtsweep.hardware.bandwidth import operation_rates
     from dtsweep.hardware.device import compute_capability
     from dtsweep.hardware.fingerprint import fingerprint
+    from dtsweep.hardware.host import cpu_energy_counters
     from dtsweep.hardware.nvml import find_gpu
     from dtsweep.hardware.peaks import SLICE, matmul_flops, peak_flops
 
@@ -69,6 +70,7 @@ def examine(with_gpu: bool) -> Row:
         "misses_gpu": with_gpu and not is_gpu,
         "rates": rates,
         "nvml": gpu is not None and gpu.energy_j() is not None if can_tell else None,
+        "rapl": cpu_energy_counters() is not None,
         "clock_source": facts["machine"].get("clock_source"),
         "versions": all_versions(),
         "gpus": gpus,

@@ -62,6 +62,7 @@ def node_columns(rows: _Rows) -> dict[str, list[str]]:
     return {
         "node": [row["node"] for row in rows],
         "NVML": [answers[row["nvml"]] for row in rows],
+        "RAPL": [answers[row["rapl"]] for row in rows],
         "clock": [row["clock_source"] or "unknown" for row in rows],
         **{
             package: [row["versions"].get(f"{package}_version", "") for row in rows]

@@ -18,7 +18,7 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 import pynvml
 import torch
 
-from dtsweep.hardware.host import network_bytes
+from dtsweep.hardware.host import cpu_energy_counters, cpu_energy_j, network_bytes
 from dtsweep.hardware.nvml import SLOWDOWNS, Reading, find_gpu, limit_names
 from dtsweep.sweep.settings import ENERGY_FROM_S
 
@@ -52,6 +52,8 @@ class _Edge:
     """CPU time of the host: in use, and in all."""
     network: Mapping[str, tuple[int, int]]
     """Bytes sent and received, by interface."""
+    cpu_energy: Mapping[str, tuple[int, int]] | None
+    """Microjoules and where they wrap around, by CPU package; None where they can't be read."""
     energy_j: float | None
     """Of the device."""
     other_processes: int | None
@@ -180,6 +182,7 @@ class Telemetry:
             process_s=time.process_time(),
             cpu_s=(total_s - cpu.idle - cpu.iowait, total_s),
             network=network_bytes(),
+            cpu_energy=cpu_energy_counters(),
             energy_j=self._gpu.energy_j() if self._gpu else None,
             other_processes=self._gpu.other_processes(self._own_pids) if self._gpu else None,
         )
@@ -202,6 +205,7 @@ def _host_columns(first: _Edge, last: _Edge) -> dict[str, Any]:
         "host_cpu_share": cpu_share,
         "network_sent_bytes": sent,
         "network_received_bytes": received,
+        "cpu_energy_j": cpu_energy_j(first.cpu_energy, last.cpu_energy),
     }
 
 

@@ -48,6 +48,7 @@ _OVER_TIME = frozenset(
         "host_cpu_share",
         "network_sent_bytes",
         "network_received_bytes",
+        "cpu_energy_j",
         "energy_j",
         "power_w",
     }

@@ -91,6 +91,8 @@ def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]
             "power_w",
             "energy_j",
             "energy_j_per_sample",
+            "cpu_energy_j",
+            "cpu_energy_j_per_sample",
             "host_cpu_share",
             "network_bytes_per_s",
             "device_idle_low",
@@ -111,6 +113,9 @@ def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]
     if energy := _all(ranks, "energy_j"):
         row["energy_j"] = sum(energy)
         row["energy_j_per_sample"] = sum(energy) / samples
+    if cpu_energy := _all(hosts, "cpu_energy_j"):
+        row["cpu_energy_j"] = sum(cpu_energy)
+        row["cpu_energy_j_per_sample"] = sum(cpu_energy) / samples
     if shares := _all(hosts, "host_cpu_share"):
         row["host_cpu_share"] = max(shares)
     if sent := _all(hosts, "network_sent_bytes"):

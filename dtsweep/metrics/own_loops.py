@@ -29,8 +29,8 @@ _SET_BY_WORKLOADS = (
 _PER_SECOND = ("samples_per_s", "samples_per_s_low", "samples_per_s_high", "samples_per_s_error")
 """Columns that grow with the samples of a step."""
 
-_PER_SAMPLE = "energy_j_per_sample"
-"""Column that shrinks with them."""
+_PER_SAMPLE = ("energy_j_per_sample", "cpu_energy_j_per_sample")
+"""Columns that shrink with them."""
 
 TOO_SHORT = "before it was measured"
 NO_STEP = "no step of a torch.optim.Optimizer has ended in"
@@ -78,7 +78,7 @@ def counted_columns(ranks: Sequence[Measured], row: Row) -> Row:
         ),
     }
     if len(known) < len(counts):
-        return columns | dict.fromkeys((*_PER_SECOND, _PER_SAMPLE))
+        return columns | dict.fromkeys((*_PER_SECOND, *_PER_SAMPLE))
     samples = _sum_of_models(ranks, known)
     usual = [rank.usual_samples for rank in ranks if rank.usual_samples is not None]
     batch = samples
@@ -88,7 +88,7 @@ def counted_columns(ranks: Sequence[Measured], row: Row) -> Row:
     if batch % 1 == 0:
         columns |= {"global_batch": int(batch), "samples_per_update": int(batch)}
     counted = (_equal_count(ranks) or 1) * len(ranks)
-    for names, factor in ((_PER_SECOND, samples / counted), ([_PER_SAMPLE], counted / samples)):
+    for names, factor in ((_PER_SECOND, samples / counted), (_PER_SAMPLE, counted / samples)):
         values = {name: row.get(name) for name in names}
         columns |= {name: v if v is None else v * factor for name, v in values.items()}
     return columns

@@ -129,8 +129,9 @@ def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
     }
     if table["cost_usd"].notna().any():
         columns["cost\nUSD"] = [format_number(cost, digits=3) for cost in table["cost_usd"]]
-    if table["energy_j"].notna().any():
-        columns["devices\nkJ"] = [format_number(joules / 1000) for joules in table["energy_j"]]
+    for name, header in {"energy_j": "devices\nkJ", "cpu_energy_j": "CPUs\nkJ"}.items():
+        if table[name].notna().any():
+            columns[header] = [format_number(joules / 1000) for joules in table[name]]
     return columns
 
 

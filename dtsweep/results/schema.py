@@ -483,6 +483,18 @@ TRIALS: tuple[_Column, ...] = (
         "energy_j_per_sample", FLOAT, "J/sample", "energy_j by the samples of the whole window"
     ),
     _Column(
+        "cpu_energy_j",
+        FLOAT,
+        "J",
+        "used by the CPUs of all hosts in the whole window, where RAPL can be read",
+    ),
+    _Column(
+        "cpu_energy_j_per_sample",
+        FLOAT,
+        "J/sample",
+        "cpu_energy_j by the samples of the whole window",
+    ),
+    _Column(
         "host_cpu_share", FLOAT, "", "share of the hosts' CPU time that was in use, largest host"
     ),
     _Column("network_bytes_per_s", FLOAT, "bytes/s", "sent by all hosts through their interfaces"),
@@ -743,6 +755,7 @@ RANKS: tuple[_Column, ...] = (
         "bytes",
         "received by its host in the window, without the loopback",
     ),
+    _Column("cpu_energy_j", FLOAT, "J", "used by its host's CPUs in the window"),
     _Column(
         "matmul_flops_per_s",
         FLOAT,

@@ -92,12 +92,21 @@ def test_failures_and_canaries_are_in_no_table() -> None:
     assert {"training_time_s_low", "energy_j", "speed_up_high", "kind"} <= set(rows)
 
 
-def test_energy_is_that_of_the_samples() -> None:
-    known = {"energy_j_per_sample": 3.0}
+def test_energy_is_that_of_the_samples_by_devices_and_by_cpus() -> None:
+    known = {"energy_j_per_sample": 3.0, "cpu_energy_j_per_sample": 0.5}
     for env_id in ("e", None):
         frame = trials(point(1, 20, **known), point(2, 30), env_id=env_id)
         rows = training_time(frame, samples=1000)
         assert rows["energy_j"].tolist() == pytest.approx([3000, np.nan], nan_ok=True)
+        assert rows["cpu_energy_j"].tolist() == pytest.approx([500, np.nan], nan_ok=True)
+
+
+def test_cpu_energy_does_not_depend_on_the_steps_that_are_left_out() -> None:
+    # 500 J in a window of 10 s; of 10,000 samples half were left out as a warm-up.
+    for window_s in (10.0, 5.0):
+        known = {"cpu_energy_j": 500.0, "window_s": window_s, "cpu_energy_j_per_sample": 0.05}
+        rows = training_time(trials(point(1, 1000, **known)), samples=1_000_000)
+        assert rows["cpu_energy_j"].tolist() == pytest.approx([50_000])
 
 
 @pytest.mark.parametrize("samples", [0, -1, float("nan")])

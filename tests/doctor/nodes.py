@@ -40,6 +40,7 @@ def gpu_row(**changes: Any) -> Row:
             "bf16": compare_with_peak(742e12, 989e12),
         },
         "nvml": True,
+        "rapl": False,
         "clock_source": "tsc",
         "versions": HERE,
         "gpus": [],

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from dtsweep.hardware.host import cpu_energy_counters, cpu_energy_j
 from dtsweep.hardware.nvml import Gpu
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.results.schema import RANKS
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("torch_sees_a_gpu")
 CPU = torch.device("cpu")
 OWN = os.getpid()
 HOST_COLUMNS = {
-    *("process_cpus", "host_cpu_share", "host_memory_used_bytes"),
+    *("process_cpus", "host_cpu_share", "host_memory_used_bytes", "cpu_energy_j"),
     *("network_sent_bytes", "network_received_bytes"),
 }
 NEVER_S = 1e6
@@ -281,3 +283,34 @@ def test_a_window_that_was_never_stopped_leaves_nothing_to_the_next() -> None:
     watched.telemetry.start()
     watched.read()
     assert watched.window({"temperature": 50})["temperature_celsius"] == 50
+
+
+def zone(powercap: Path, name: str, *, says: str, energy_uj: int) -> None:
+    folder = powercap / name
+    folder.mkdir(parents=True)
+    (folder / "name").write_text(f"{says}\n")
+    (folder / "energy_uj").write_text(f"{energy_uj}\n")
+    (folder / "max_energy_range_uj").write_text("10000000\n")
+
+
+def test_cpu_energy_is_that_of_the_packages_without_what_they_contain(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", says="package-0", energy_uj=1_000_000)
+    zone(tmp_path, "intel-rapl:0:0", says="core", energy_uj=500_000)
+    zone(tmp_path, "intel-rapl:1", says="package-1", energy_uj=9_000_000)
+    zone(tmp_path, "intel-rapl:2", says="psys", energy_uj=9_000_000)
+    zone(tmp_path, "intel-rapl-mmio:0", says="package-0", energy_uj=1_000_000)
+    first = cpu_energy_counters(tmp_path)
+    assert first is not None
+    assert set(first) == {"intel-rapl:0", "intel-rapl:1"}
+    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("3000000\n")
+    (tmp_path / "intel-rapl:1" / "energy_uj").write_text("500000\n")
+    # 2 J, and 1.5 J of a counter that wrapped around at 10 J.
+    assert cpu_energy_j(first, cpu_energy_counters(tmp_path)) == pytest.approx(3.5)
+
+
+def test_cpu_energy_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+    assert cpu_energy_counters(tmp_path) is None
+    zone(tmp_path, "intel-rapl:0", says="package-0", energy_uj=1)
+    (tmp_path / "intel-rapl:0" / "energy_uj").unlink()
+    assert cpu_energy_counters(tmp_path) is None
+    assert cpu_energy_j(None, None) is None

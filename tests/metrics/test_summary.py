@@ -421,8 +421,8 @@ def test_the_time_of_collectives_is_the_mean_of_workers_that_all_know_it() -> No
 
 def test_a_host_counts_once_however_many_ranks_are_on_it() -> None:
     # Two ranks on a host of 40 bytes a second, one on another of 60.
-    names = ("host_cpu_share", "network_sent_bytes")
-    hosts = [("a", 0.25, 1600), ("a", 0.25, 1600), ("b", 0.5, 2400)]
+    names = ("host_cpu_share", "network_sent_bytes", "cpu_energy_j")
+    hosts = [("a", 0.25, 1600, 100.0), ("a", 0.25, 1600, 100.0), ("b", 0.5, 2400, 50.0)]
     row = row_of(
         [
             outcome(STEADY, where=facts(node=node), telemetry=dict(zip(names, said, strict=True)))
@@ -430,6 +430,7 @@ def test_a_host_counts_once_however_many_ranks_are_on_it() -> None:
         ]
     )
     assert (row["host_cpu_share"], row["network_bytes_per_s"]) == (0.5, 100)
+    assert row["cpu_energy_j"] == 150
 
 
 # Flags
