@@ -29,7 +29,6 @@ ROOMS = [
     "compare",
     "compression",
     "doctor",
-    "exports",
     "hardware",
     "inference",
     "loops",

@@ -52,9 +52,7 @@ IN_RANKS = {f"session.{name}" for name in ("attempt", "in_process", "loop_proces
 """Modules of `session` that only ranks import, and torch with them."""
 
 MEASURING = "hardware measure results workloads compression sync metrics worker loops session"
-READING = (
-    "inference analysis predict exports plan cluster driver report show compare foreign_tables"
-)
+READING = "inference analysis predict plan cluster driver report show compare foreign_tables"
 """The two wings. The first, which runs in ranks and slots, imports nothing of the second."""
 
 HEAVY = {"ray", "torch", "numpy", "pandas", "psutil", "pynvml", "scipy", "transformers"}
