@@ -42,7 +42,6 @@ ROOMS = [
     "session",
     "sweep",
     "sync",
-    "trackers",
     "worker",
 ]
 """Rooms whose tests start no Ray, but for a few."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from dtsweep import Measure, Point, Resources, Search
-from dtsweep.results.schema import columns_page
+from dtsweep.results.schema import SCHEMA_VERSION, TABLES
+from dtsweep.results.statuses import FINAL, FLAG_MEANINGS, STATUS_MEANINGS
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness
 from dtsweep.sweep.mode_info import ModeInfo
@@ -19,6 +20,31 @@ from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point_axes import AXES, FIELD_TYPES
 
 FOLDER = Path(__file__).parent
+
+
+def columns_page() -> str:
+    """Write docs/columns.md."""
+    lines = [
+        "# Columns",
+        "",
+        f"Made from `dtsweep/results/schema.py` (schema version {SCHEMA_VERSION}).",
+    ]
+    lines += ["Null means unknown or not measured; it is never written as 0."]
+    for table, columns in TABLES.items():
+        lines += [
+            "",
+            f"## `{table}`",
+            "",
+            "| column | type | unit | meaning |",
+            "|---|---|---|---|",
+        ]
+        lines += [f"| `{c.name}` | {c.type} | {c.unit} | {c.meaning} |" for c in columns]
+    lines += ["", "## `status`", "", "| status | meaning | on resume |", "|---|---|---|"]
+    for status, meaning in STATUS_MEANINGS.items():
+        lines.append(f"| `{status}` | {meaning} | {'kept' if status in FINAL else 'tried again'} |")
+    lines += ["", "## `flags`", "", "| flag | meaning |", "|---|---|"]
+    lines += [f"| `{flag}` | {meaning} |" for flag, meaning in FLAG_MEANINGS.items()]
+    return "\n".join(lines) + "\n"
 
 
 def write_pages() -> None:

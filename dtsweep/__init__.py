@@ -40,7 +40,6 @@ What reads, from rows to a decision:
     inference       statistics of launches: variances, contrasts, power     driver, readers
     analysis        questions to the table of trials                        driver, readers
     predict         what was not measured, and what to measure next         driver, readers
-    trackers        rows for other tools: MLflow, W&B, TensorBoard, CSV     driver, readers
 
 What asks for the next measurements, by the decision so far:
 
@@ -53,7 +52,7 @@ Views of results:
     report          views of results for people and programs                readers
     show            plots, the report as an HTML page, Jupyter              readers
     compare         a point or a run against another one                    readers
-    foreign_tables  other people's tables, as rows of results               readers
+    foreign_tables  other tools' tables: read as rows of results, written    readers
 
 Callers of both:
 

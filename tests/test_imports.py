@@ -34,9 +34,6 @@ OWNERS = {
     "pynvml": "hardware",
     "rich": "text driver report show cli",
     "plotext": "report.sketch",
-    "mlflow": "trackers.to_mlflow",
-    "wandb": "trackers.to_wandb",
-    "tensorboard": "trackers.to_tensorboard",
     "plotly": "show",
     "IPython": "show.notebook",
     "click": "cli",
@@ -44,7 +41,7 @@ OWNERS = {
 }
 """Who may import what, anywhere in a module: rooms, or single files."""
 
-LATE = "mlflow wandb tensorboard plotly IPython pandas scipy moocore lark transformers"
+LATE = "plotly IPython pandas scipy moocore lark transformers"
 ONLY_IN_FUNCTIONS = {name: OWNERS[name] for name in LATE.split()} | {
     "torch": "session doctor workloads.samples workloads.cifar10 workloads.gpt "
     "workloads.transformers",
@@ -55,9 +52,7 @@ IN_RANKS = {f"session.{name}" for name in ("attempt", "in_process", "loop_proces
 """Modules of `session` that only ranks import, and torch with them."""
 
 MEASURING = "hardware measure results workloads compression sync metrics worker loops session"
-READING = (
-    "inference analysis predict trackers plan cluster driver report show compare foreign_tables"
-)
+READING = "inference analysis predict plan cluster driver report show compare foreign_tables"
 """The two wings. The first, which runs in ranks and slots, imports nothing of the second."""
 
 HEAVY = {"ray", "torch", "numpy", "pandas", "psutil", "pynvml", "scipy", "transformers"}

@@ -169,24 +169,17 @@ def _show_plan(
             for what the run should cost; None asks for neither.
     """
     from dtsweep.cli.plan_table import cost_json, plan_json, print_cost, print_plan
-    from dtsweep.hardware.host import busy_words
+    from dtsweep.hardware.other_load import OtherLoad
     from dtsweep.plan.batches import columns_read
     from dtsweep.plan.cost import nodes_json
     from dtsweep.plan.plan import make_plan
     from dtsweep.results.frames import damage_of
     from dtsweep.results.lease import holder
     from dtsweep.results.store import Results
-    from dtsweep.sweep.goal import GOALS
 
+    other_load = OtherLoad(asked["address"])
     sweep = _without_pruning(sweep, try_all=try_all)
-    goal = None
-    if sweep.question is not None:
-        goal = sweep.question.goal
-    if goal is not None and goal not in GOALS.values():
-        # Its imports take longer than a plan without results.
-        from dtsweep.analysis.decision import check_goal
-
-        check_goal(goal)
+    _refuse_unknown_goal(sweep)
     store = Results(f"results/{sweep.name}" if results is None else results)
     planned = make_plan(sweep, candidates, store.attempts(columns_read(sweep)), rerun=rerun)
     if (damage := damage_of(store)) is not None:
@@ -196,7 +189,7 @@ def _show_plan(
     misfits, cost = _misfits_and_cost(sweep, planned, **asked)
     for line in store.left_out():
         tell(line)
-    if (words := busy_words(asked["address"])) is not None:
+    if (words := other_load.words()) is not None:
         tell(f"dtsweep: {words}")
     if as_json:
         print_json(plan_json(planned, misfits) | nodes_json(sweep, candidates) | cost_json(cost))
@@ -211,6 +204,19 @@ def _show_plan(
         )
         if asked["prices"] is not None and planned.to_run:
             print_cost(cost, console=console())
+
+
+def _refuse_unknown_goal(sweep: Sweep) -> None:
+    """Refuse a goal whose columns or condition can't be meant, as `check_goal` does."""
+    from dtsweep.sweep.goal import GOALS
+
+    if sweep.question is None or sweep.question.goal is None:
+        return
+    if sweep.question.goal not in GOALS.values():
+        # Its imports take longer than a plan without results.
+        from dtsweep.analysis.decision import check_goal
+
+        check_goal(sweep.question.goal)
 
 
 @click.command()
@@ -230,10 +236,7 @@ def doctor(address: str | None, results: str | None, as_json: bool) -> None:
 
     from dtsweep.doctor.diagnose import diagnose
     from dtsweep.doctor.nodes_table import print_diagnosis
-    from dtsweep.hardware.host import busy_words
 
-    if (words := busy_words(address)) is not None:
-        tell(f"dtsweep: {words}")
     try:
         diagnosis = diagnose(address, tell=tell, results=results)
     except KeyboardInterrupt:

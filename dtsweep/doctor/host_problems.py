@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from dtsweep.doctor.examine import Row
 from dtsweep.doctor.gpu_problems import find_gpu_problems, in_gib
+from dtsweep.hardware.other_load import other_load_words
 
 _LARGEST_CLOCK_OFFSET_S = 1.0
 """Times of rows, and Ray's deadlines, then no longer agree."""
@@ -41,6 +42,7 @@ def find_host_problems(hosts: Sequence[Row]) -> list[str]:
 def _problems_of(row: Row, *, several: bool) -> list[str]:
     problems = [*_clock_problems(row), *_space_problems(row)]
     if row["has_ranks"]:
+        problems += _load_problems(row)
         problems += _network_problems(row, several=several)
     return problems + find_gpu_problems(row)
 
@@ -54,6 +56,13 @@ def _clock_problems(row: Row) -> list[str]:
         f"its clock is {abs(ahead):.1f} s {'ahead' if ahead > 0 else 'behind'}; keep it by NTP "
         "(chrony)"
     ]
+
+
+def _load_problems(row: Row) -> list[str]:
+    if row["others_cores"] is None:
+        return []
+    words = other_load_words(row["others_cores"], row["cores"])
+    return [] if words is None else [words]
 
 
 def _space_problems(row: Row) -> list[str]:

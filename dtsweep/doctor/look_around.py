@@ -27,10 +27,12 @@ class Host:
             `disks`, by folder as `disk_bytes` gives them; `interfaces`, addresses by name;
             `gloo_address`, empty where the interface that is asked for is missing;
             `nccl_interfaces`; `asked`, the variables that choose interfaces; `gpus`, None without
-            NVML.
+            NVML; `others_cores`, which other processes than Ray's use, None where unknown, and
+            `cores`, those that ranks may use.
         """
         import ray
 
+        from dtsweep.hardware.other_load import OtherLoad, processes_of_ray
         from dtsweep.hardware.readiness import (
             disk_bytes,
             free_memory_bytes,
@@ -43,6 +45,7 @@ class Host:
 
         # Runs and Ray leave files in these folders; of two on one disk one counts.
         session = Path(ray._private.worker._global_node.get_session_dir_path())
+        other_load = OtherLoad(pids=processes_of_ray(session.name))
         folders = {
             folder.stat().st_dev: folder for folder in (session, Path(tempfile.gettempdir()))
         }
@@ -63,6 +66,7 @@ class Host:
             "nccl_interfaces": nccl_interfaces(asked.get("NCCL_SOCKET_IFNAME"), list(addresses)),
             "asked": asked,
             "gpus": gpus(),
+            **dict(zip(("others_cores", "cores"), other_load.use() or (None, None), strict=True)),
         }
 
     def seconds(self) -> float:

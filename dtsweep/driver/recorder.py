@@ -21,7 +21,7 @@ from dtsweep.plan.trial import Row, Rows, Trial
 from dtsweep.provenance.revision import git_commit
 from dtsweep.provenance.sources import sources_of
 from dtsweep.results.outbox import Outbox
-from dtsweep.results.pack import as_read, attempt_files, log_file, profile_files, unmeasured_files
+from dtsweep.results.pack import as_read, attempt_files, log_file, profile_file, unmeasured_files
 from dtsweep.results.statuses import is_retried
 from dtsweep.secret import print_traceback, without_secrets
 from dtsweep.sweep.settings import Sweep
@@ -244,10 +244,10 @@ class Recorder:
                 self._progress.say(f"no profile of rank {rank}: {sent.no_profile}")
             if sent.profile:
                 name = f"{result.session}/{task.trial_id}-{rank}"
-                files = profile_files(name, sent.profile.trace, sent.profile.table)
-                self._outbox.put_extra(f"the profile {name}", files)
+                file = profile_file(name, sent.profile)
+                self._outbox.put_extra(f"the profile {name}", [file])
                 if rank == 0:
-                    self._progress.say(f"profile: {self._outbox}/{files[0].folder}/{files[0].name}")
+                    self._progress.say(f"profile: {self._outbox}/{file.folder}/{file.name}")
 
     def _commit(self, row: Row, **tables: Any) -> None:
         row = self._with_run_columns(row)

@@ -17,7 +17,7 @@ from dtsweep.driver.progress import Progress
 from dtsweep.driver.run_writer import RunWriter
 from dtsweep.driver.tally import RunTally
 from dtsweep.errors import StorageError, SweepError, error_line
-from dtsweep.hardware.host import busy_words
+from dtsweep.hardware.other_load import OtherLoad
 from dtsweep.loops.script_folder import notes_for
 from dtsweep.plan.batches import Batches, columns_read
 from dtsweep.plan.plan import Plan
@@ -146,6 +146,7 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         SweepError: the sweep, the options or the results can't be used.
         StorageError: the results can't be read, or not be written to; nothing was started.
     """
+    other_load = OtherLoad(options.address)
     refuse_what_ray_deletes(options.results)
     if options.max_cost_usd is not None and options.prices is None:
         raise SweepError(
@@ -193,6 +194,8 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
             return _nothing_run(planned)
         planned = replace(planned, record=record)
         record.node_account = planned.record_of_nodes
+        if (words := other_load.words()) is not None:
+            progress.say(words)
         return _carried_out(planned, record)
 
 
@@ -270,9 +273,6 @@ def _nothing_run(planned: PlannedRun) -> RunTally:
 def _carried_out(planned: PlannedRun, record: RunWriter) -> RunTally:
     """Have the plan measured, and all of it stored."""
     planned.outbox.try_writing()
-    busy = busy_words(planned.options.address)
-    if busy is not None:
-        planned.progress.say(busy)
     record.start()
     if planned.options.in_process:
         from dtsweep.driver.in_process_run import run_in_process as carry_out

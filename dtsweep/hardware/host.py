@@ -1,8 +1,7 @@
-"""Counters of a host: bytes through its network devices, energy of its CPUs, cores in use."""
+"""Counters of a host: bytes through its network devices, and energy of its CPUs."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -78,33 +77,6 @@ def cpu_energy_j(
     for name, (now, wraps_at) in last.items():
         total += (now - first[name][0]) % wraps_at
     return total / 1e6
-
-
-_MOST_IN_USE = 0.25
-"""Share of a machine's cores in use by other processes, above which answers may stay open."""
-
-
-def busy_words(address: str | None) -> str | None:
-    """Words on other processes on this machine; None where few run, or trials run elsewhere."""
-    if address not in (None, "local") or os.environ.get("RAY_ADDRESS"):
-        return None
-    busy, cores = cores_in_use()
-    if busy <= _MOST_IN_USE * cores:
-        return None
-    return (
-        f"other processes use {busy:.1f} of {cores} cores of this machine: expect undecided "
-        "answers; end them, or measure elsewhere"
-    )
-
-
-def cores_in_use(seconds: float = 0.2) -> tuple[float, int]:
-    """Count the cores that other processes use now, and all cores of the host.
-
-    Args:
-        seconds: to look; this process waits, so its own work does not count.
-    """
-    cores = psutil.cpu_count() or 1
-    return psutil.cpu_percent(interval=seconds) / 100 * cores, cores
 
 
 def _number(file: Path) -> int:

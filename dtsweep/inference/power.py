@@ -94,9 +94,9 @@ def power_of(
     shares, degrees_after = _after_launches(contrast, launches, a, b)
     needed = detectable(error * shares**0.5, degrees_after, error_degrees=degrees, level=test.level)
     lasting = test.drift if test.drift_stays else 0.0
-    more, reason = enough(estimate, needed, lasting=lasting)
+    more, reason = _enough(estimate, needed, lasting=lasting)
     if test.zone > abs(estimate):
-        until_equal, _ = enough(test.zone - abs(estimate), needed, lasting=lasting)
+        until_equal, _ = _enough(test.zone - abs(estimate), needed, lasting=lasting)
         if until_equal is not None and (more is None or until_equal < more):
             more, reason = until_equal, None
     return PowerAnalysis(float(needed[0]) + test.drift, more, reason)
@@ -122,7 +122,7 @@ def _after_launches(
         fewest = counts.min() + further
         unpooled_degrees = counts.sum() - 2 + 2 * further
         gained = 2 * further
-        shares = shares_after(counts, further)
+        shares = _shares_after(counts, further)
         pool = launches.unpaired_pool
     # A pool is left for the points' own spread where these have launches enough.
     pooled = pooled_is_better(
@@ -136,7 +136,7 @@ def _after_launches(
     return shares, degrees_after
 
 
-def shares_after(counts: Any, further: Any) -> Numbers:
+def _shares_after(counts: Any, further: Any) -> Numbers:
     """Remaining share of the variance of a difference of means after more launches of both.
 
     Args:
@@ -148,7 +148,7 @@ def shares_after(counts: Any, further: Any) -> Numbers:
     return shares
 
 
-def enough(
+def _enough(
     estimate: float, needed: Numbers, *, lasting: float = 0.0
 ) -> tuple[int | None, Reason | None]:
     """Give the number of further launches that detect an effect, or the reason why it is None.

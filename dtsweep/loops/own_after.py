@@ -19,9 +19,8 @@ from dtsweep.loops.own_checks import OTHER_PARTS, SAME_BATCHES, Judge
 from dtsweep.loops.own_exchange import FsdpSilence, Silence, exchange_turns, silence_of
 from dtsweep.loops.own_facts import ForwardWatch, data_ranks, hooks_of
 from dtsweep.loops.own_parts import TimedParts
-from dtsweep.measure.profile import STEP, ProfileError, profile_of, recorder
+from dtsweep.measure.profile import STEP, WINDOW, ProfileError, recorder, trace_of
 from dtsweep.measure.store_group import StoreGroup
-from dtsweep.measure.trace import WINDOW
 from dtsweep.measure.turns import QUICK_SHARE
 from dtsweep.sweep.task import Task
 from dtsweep.worker.after_window import PROFILED_STEPS
@@ -248,8 +247,6 @@ class AfterWindow:
                         with record_function(STEP.format(number)):
                             yield
                     wait_for(watched.device)
-            self.fields["profile"] = profile_of(
-                profiler, steps=PROFILED_STEPS, device=watched.device
-            )
+            self.fields["profile"] = trace_of(profiler)
         except (ProfileError, RuntimeError) as error:
             self.fields["no_profile"] = str(error)

@@ -19,6 +19,5 @@ Ranks; the driver too, but for the instruments of a step; `statistics` and `drif
     work            what operations move, and what they take at least
     operations      the operations of a pass and of an update, noted as they run
     flops           FLOPs of a sample, counted without computing
-    trace           breakdown of a GPU's trace: seconds per step by class
-    profile         a trace of some steps, and on a GPU its kernels by class
+    profile         a trace of some steps
 """

@@ -1,9 +1,8 @@
-"""Trace of some steps by torch's profiler, with GPU time by class; never inside a timed window."""
+"""Trace of some steps by torch's profiler; never inside a timed window."""
 
 from __future__ import annotations
 
 import gzip
-import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from dtsweep.hardware.device import barrier, wait_for
-from dtsweep.measure.trace import WINDOW, Profile, breakdown
+
+WINDOW = "dtsweep: profiled steps"
+"""Name of the range that spans the profiled steps."""
 
 STEP = "dtsweep: step {}"
 """Name of a step in the trace, by its number."""
@@ -22,11 +23,11 @@ class ProfileError(Exception):
     """The steps ran, but nothing is known of them."""
 
 
-def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> Profile:
+def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> bytes:
     """Run some steps under torch's profiler; all ranks together.
 
     A step under the profiler is slower, by some microseconds an operator: small models by half, so
-    the table is for shares and not for step times. On a CPU the start takes a millisecond, and what
+    the trace is for shares and not for step times. On a CPU the start takes a millisecond, and what
     follows the steps a fifth of a second where the trace has 5 MB (5 steps of a four-layer `Gpt`;
     0.4 MB in gzip). On a GPU the first start loads CUPTI, which can take seconds; and CUPTI stays
     attached and slows all later steps, unless `TEARDOWN_CUPTI=1` is in the environment (pytorch
@@ -38,6 +39,9 @@ def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> P
         steps: how many are recorded; where an exchange falls on one step in a period, a multiple of
             that period.
         device: where this rank computes.
+
+    Returns:
+        A Chrome trace, JSON in gzip; Perfetto opens it.
 
     Raises:
         ProfileError: the steps ran, but their trace can't be written or read.
@@ -52,7 +56,7 @@ def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> P
                 with record_function(STEP.format(number)):
                     step()
             wait_for(device)
-    return profile_of(profiler, steps=steps, device=device)
+    return trace_of(profiler)
 
 
 def recorder(device: torch.device) -> profile:
@@ -62,13 +66,11 @@ def recorder(device: torch.device) -> profile:
     return profile(activities=activities)
 
 
-def profile_of(profiler: profile, *, steps: int, device: torch.device) -> Profile:
-    """Read what was recorded.
+def trace_of(profiler: profile) -> bytes:
+    """Read what was recorded, as `profiled` returns it.
 
     Args:
         profiler: has ended; `WINDOW` and `STEP` are ranges of its trace.
-        steps: how many it has in `WINDOW`.
-        device: where they ran.
 
     Raises:
         ProfileError: the trace can't be written or read.
@@ -77,11 +79,6 @@ def profile_of(profiler: profile, *, steps: int, device: torch.device) -> Profil
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "trace.json")
             profiler.export_chrome_trace(str(file))
-            trace = file.read_bytes()
-        is_gpu = device.type == "cuda"
-        table = None
-        if is_gpu:
-            table = breakdown(json.loads(trace)["traceEvents"], steps=steps)
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
+            return gzip.compress(file.read_bytes(), mtime=0)
+    except (OSError, RuntimeError) as error:
         raise ProfileError(f"{type(error).__name__}: {error}") from error
-    return Profile(trace=gzip.compress(trace, mtime=0), table=table)

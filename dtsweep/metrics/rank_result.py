@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.hardware.gpu_place import GpuPlace
-from dtsweep.measure.trace import Profile
 from dtsweep.measure.warmup import Steadiness
 from dtsweep.measure.work import StepWork
 from dtsweep.sweep.point import Point
@@ -260,7 +259,7 @@ class Measured(RankColumns, TrialColumns):
     batch_fault: tuple[str, str] | None = None
     """Status and reason for a batch after the window that failed or has another size."""
 
-    profile: Profile | None = None
+    profile: bytes | None = None
     """Of some steps after the window."""
 
     no_profile: str | None = None

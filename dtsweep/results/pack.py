@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -86,20 +85,15 @@ def log_file(name: str, text: str) -> StoredFile:
     return StoredFile(folder, f"{rank}.log", data, is_private=True)
 
 
-def profile_files(name: str, trace: bytes, table: Mapping[str, Any] | None) -> list[StoredFile]:
-    """Pack a profile as profiles/<name>.json.gz, and its table as profiles/<name>.json.
+def profile_file(name: str, trace: bytes) -> StoredFile:
+    """Name a profile profiles/<name>.json.gz.
 
     Args:
         name: `<session>/<trial>-<rank>`.
         trace: a Chrome trace, packed by gzip.
-        table: seconds by class, and kernels; None where there is none.
     """
     folder, _, file = f"profiles/{name}".rpartition("/")
-    files = [StoredFile(folder, f"{file}.json.gz", trace)]
-    if table is not None:
-        data = json.dumps(table, indent=2).encode()
-        files.append(StoredFile(folder, f"{file}.json", data))
-    return files
+    return StoredFile(folder, f"{file}.json.gz", trace)
 
 
 def _cut(table: str, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pyarrow as pa
 
 from dtsweep.errors import SweepError
-from dtsweep.results.statuses import FINAL, FLAG_MEANINGS, PHASE_MEANINGS, STATUS_MEANINGS
+from dtsweep.results.statuses import PHASE_MEANINGS
 from dtsweep.sweep.point_axes import AXES, FIELD_TYPES
 
 SCHEMA_VERSION = 1
@@ -922,28 +922,3 @@ def _schema_of(table: str, workload_types: tuple[tuple[str, type], ...]) -> Any:
         for column in columns
     ]
     return pa.schema(fields, metadata={"dtsweep.schema_version": str(SCHEMA_VERSION)})
-
-
-def columns_page() -> str:
-    """Write docs/columns.md."""
-    lines = [
-        "# Columns",
-        "",
-        f"Made from `dtsweep/results/schema.py` (schema version {SCHEMA_VERSION}).",
-    ]
-    lines += ["Null means unknown or not measured; it is never written as 0."]
-    for table, columns in TABLES.items():
-        lines += [
-            "",
-            f"## `{table}`",
-            "",
-            "| column | type | unit | meaning |",
-            "|---|---|---|---|",
-        ]
-        lines += [f"| `{c.name}` | {c.type} | {c.unit} | {c.meaning} |" for c in columns]
-    lines += ["", "## `status`", "", "| status | meaning | on resume |", "|---|---|---|"]
-    for status, meaning in STATUS_MEANINGS.items():
-        lines.append(f"| `{status}` | {meaning} | {'kept' if status in FINAL else 'tried again'} |")
-    lines += ["", "## `flags`", "", "| flag | meaning |", "|---|---|"]
-    lines += [f"| `{flag}` | {meaning} |" for flag, meaning in FLAG_MEANINGS.items()]
-    return "\n".join(lines) + "\n"

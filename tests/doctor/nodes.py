@@ -78,6 +78,8 @@ def host_row(**changes: Any) -> Row:
         "nccl_interfaces": ["eth0"],
         "asked": {},
         "gpus": None,
+        "others_cores": 0.1,
+        "cores": 8,
         "clock_offset_s": 0.002,
         "clock_error_s": 0.001,
     }

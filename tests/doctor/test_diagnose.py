@@ -28,7 +28,7 @@ def two_nodes() -> Iterator[str]:
 
 def beside_the_machines_own(problems: list[str]) -> list[str]:
     """Leave out what a busy machine has: one of two equal nodes may be slow, or full."""
-    own = ("reaches", "of memory are free", "make room", "shared memory")
+    own = ("reaches", "of memory are free", "make room", "shared memory", "other processes")
     return [problem for problem in problems if not any(words in problem for words in own)]
 
 

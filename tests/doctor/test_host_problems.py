@@ -34,6 +34,7 @@ SLICED = {"slices": 2}
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
+        ({"others_cores": 1.1}, "other processes use 1.1 of 8 cores: expect noisier numbers"),
         ({"clock_offset_s": 3.5}, "its clock is 3.5 s ahead; keep it by NTP"),
         ({"clock_offset_s": -3.5}, "its clock is 3.5 s behind; keep it by NTP"),
         (
@@ -102,6 +103,8 @@ def test_a_problem_names_the_node_and_the_next_step(changes: dict[str, Any], pro
         gpus(1, {}),
         {"gpus": [dict.fromkeys(IDLE_GPU)]},
         {"clock_offset_s": 1.4, "clock_error_s": 0.5},
+        {"others_cores": None, "cores": None},
+        {"others_cores": 1.1, "has_ranks": False},
         {"has_ranks": False, "gloo_address": "127.0.0.1", "shared_memory_bytes": GIB // 16},
         {"free_memory_bytes": GIB},
         {"free_memory_bytes": 2 * GIB, "has_driver": True},

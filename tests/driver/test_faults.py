@@ -84,8 +84,7 @@ def test_the_token_that_a_trial_prints_and_raises_is_nowhere(
     assert re.search("the token is hidden:", (results / row["log"]).read_text())
     for command in (
         ("report", results, "--html", "page.html"),
-        ("export", results, "--to", "csv", "--out", "trials.csv"),
-        ("export", results, "--to", "json", "--out", "trials.json"),
+        ("export", results, "--out", "trials.csv"),
     ):
         done = forked_command(*command, folder=results.parent)
         assert done.returncode == 0, done.stderr

@@ -436,7 +436,7 @@ def profiled(workload: Line) -> Measured:
 def test_a_profile_is_a_trace_of_whole_sync_periods_after_the_window() -> None:
     measured = profiled(Line())
     assert measured.profile is not None
-    events = json.loads(gzip.decompress(measured.profile.trace))["traceEvents"]
+    events = json.loads(gzip.decompress(measured.profile))["traceEvents"]
     steps = {event["name"] for event in events if event["name"].startswith("dtsweep: step ")}
     assert steps == {f"dtsweep: step {number}" for number in range(8)}
     assert list(measured.steps["part"]) == ["warmup"] * 2 + ["window"] * 4

@@ -1,4 +1,4 @@
-"""CSV and JSON files are read back by pandas, DuckDB and the standard library."""
+"""CSV files are read back by pandas, DuckDB and the standard library."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv as csv_files
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pandas as pd
@@ -17,7 +16,7 @@ from dtsweep import SweepError
 from dtsweep.escape import FORMULA, NUMBER
 from dtsweep.results.schema import TEXT, TRIALS
 from dtsweep.results.store import Results
-from tests.trackers.stored import STEPS, WARMUP, export, private_texts, store_sweep
+from tests.foreign_tables.stored import STEPS, WARMUP, export, private_texts, store_sweep
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +27,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def csv(results: Path) -> Path:
     file = results.parent / "trials.csv"
-    export(results, "--to", "csv", "--out", file)
+    export(results, "--out", file)
     return file
-
-
-@pytest.fixture(scope="module")
-def document(results: Path) -> Any:
-    file = results.parent / "trials.json"
-    export(results, "--to", "json", "--out", file)
-    return json.loads(file.read_text("utf-8"))
 
 
 def test_pandas_reads_the_trials_back_with_equal_numbers(results: Path, csv: Path) -> None:
@@ -73,28 +65,12 @@ def test_the_steps_lie_in_a_file_next_to_it(csv: Path) -> None:
 def test_trials_go_to_the_standard_output_without_a_file(
     results: Path, csv: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    export(results, "--to", "csv")
+    export(results)
     assert capsys.readouterr().out == csv.read_text("utf-8")
 
 
-def test_json_has_what_is_known_of_each_trial(document: Any) -> None:
-    assert document["sweep"] == "study"
-    assert [trial["trial_id"] for trial in document["trials"]] == [f"trial{n}" for n in range(1, 6)]
-    first, _, failed, *_ = document["trials"]
-    assert first["status"] == "ok"
-    parameters = {"workers": 2, "micro_batch": 4, "overlap": True, "workload_width": 256}
-    assert first["parameters"].items() >= parameters.items()
-    assert first["metrics"]["latency_s"] == 0.1 + 0.2
-    assert document["units"].items() >= {"latency_s": "s", "micro_batch": "samples"}.items()
-    assert first["steps"]["step"] == list(range(STEPS - 1))
-    assert first["steps"]["warmup"].count(True) == WARMUP
-    assert "mfu" not in first["metrics"]
-    assert failed["metrics"] == {"startup_s": 2.0, "trial_s": 8.0}
-    assert (failed["status"], failed["steps"]["step"]) == ("user_error", [])
-
-
-def test_no_export_names_hosts_users_and_secrets(csv: Path, document: Any) -> None:
-    text = csv.read_text("utf-8") + json.dumps(document)
+def test_no_export_names_hosts_users_and_secrets(csv: Path) -> None:
+    text = csv.read_text("utf-8") + csv.with_suffix(".steps.csv").read_text("utf-8")
     assert "user_error" in text
     assert [name for name in private_texts() if name in text] == []
 
@@ -102,7 +78,7 @@ def test_no_export_names_hosts_users_and_secrets(csv: Path, document: Any) -> No
 def test_hosts_are_there_if_they_are_asked_for(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    export(results, "--to", "json", "--with-hosts")
+    export(results, "--with-hosts")
     text = capsys.readouterr().out
     host, home, _ = private_texts()
     assert host in text
@@ -111,7 +87,7 @@ def test_hosts_are_there_if_they_are_asked_for(
 
 def test_a_file_that_can_t_be_written_is_said_in_one_line(results: Path) -> None:
     with pytest.raises(SweepError, match=r"--out .*: Is a directory; give another file"):
-        export(results, "--to", "csv", "--out", results)
+        export(results, "--out", results)
 
 
 # Texts that somebody else chose
@@ -148,17 +124,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "to", [pytest.param("wandb", marks=pytest.mark.slow), "mlflow", "tensorboard", "json", "csv"]
-)
 def test_texts_of_others_are_exported_into_the_place_alone(
-    hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+    hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "a" / "b" / "out.x"
     out.parent.mkdir(parents=True)
-    export(hostile, "--to", to, "--out", out.as_uri() if to == "mlflow" else out)
+    export(hostile, "--out", out)
     written = {file for file in tmp_path.rglob("*") if file.is_file()}
     assert written
     assert all(str(file).startswith(str(out.with_suffix(""))) for file in written)
@@ -166,7 +138,7 @@ def test_texts_of_others_are_exported_into_the_place_alone(
 
 def test_no_cell_of_a_csv_is_a_formula(hostile: Path, tmp_path: Path) -> None:
     file = tmp_path / "trials.csv"
-    export(hostile, "--to", "csv", "--out", file)
+    export(hostile, "--out", file)
     for path in tmp_path.iterdir():
         with path.open(encoding="utf-8", newline="") as lines:
             cells = [cell for row in csv_files.reader(lines) for cell in row]
