@@ -43,7 +43,7 @@ from dtsweep.sweep.values import column_types
 from dtsweep.worker.rank import become_rank
 from tests.ranks import results_of
 
-MODEL = workloads.Gpt(layers=1, width=64, sequence=32)
+MODEL = workloads.Gpt(layers=1, width=64, sequence=16)
 USUAL: Mapping[str, Any] = {"workers": 2, "micro_batch": 64, "workload": MODEL}
 
 THREE: Mapping[str, dict[str, Any]] = {
@@ -86,12 +86,14 @@ def load(*, is_on: bool) -> Iterator[None]:
             process.kill()
 
 
-def session(points: Mapping[str, dict[str, Any]], measure: Measure) -> dict[str, dict[str, Any]]:
+def session(
+    points: Mapping[str, dict[str, Any]], measure: Measure, *, repeat: int = 1
+) -> dict[str, dict[str, Any]]:
     """Rows of `trials` of these points, by name, measured in turn on two new processes."""
     asked = {name: Point(**{**USUAL, **fields}) for name, fields in points.items()}
     sweep = Sweep(workload=MODEL, axes={"workers": [2]}, measure=measure)
     tasks = [
-        replace(task_of(sweep, point, measure=measure), known_peak_bytes=0)
+        replace(task_of(sweep, point, repeat=repeat, measure=measure), known_peak_bytes=0)
         for point in asked.values()
     ]
     first, *others = tasks
@@ -120,17 +122,18 @@ def errors(seconds: float) -> list[list[str]]:
     """Standard deviations of the logarithm of the ratio of two points, by turns of a window."""
     measure = Measure(half_width=0.005, max_steps=10**6, max_seconds=seconds)
     logs = np.array([_rates(row) for row in session(THREE, measure).values()])
+    pairs = ((0, 1), (1, 2), (2, 0))
     rows = []
     for count in (5, 10, 20):
         windows = logs.shape[1] // count
+        if windows < 3:
+            break
         parts = np.split(logs[:, : windows * count], windows, axis=1)
         means = np.array([part.mean(axis=1) for part in parts])
         levels = np.array([effects_of(part).levels for part in parts])
-        separate = [means[:-1, i] - means[1:, j] for i, j in ((0, 1), (1, 2), (2, 0))]
-        ratios = [
-            [of[:, i] - of[:, j] for i, j in ((0, 1), (1, 2), (2, 0))] for of in (means, levels)
-        ]
-        spreads = [np.mean([ratio.std(ddof=1) for ratio in kind]) for kind in (separate, *ratios)]
+        separate = [means[:-1, i] - means[1:, j] for i, j in pairs]
+        in_turn = [[of[:, i] - of[:, j] for i, j in pairs] for of in (means, levels)]
+        spreads = [np.mean([one.std(ddof=1) for one in kind]) for kind in (separate, *in_turn)]
         rows.append([f"{count} turns", *(f"± {spread:.1%}" for spread in spreads)])
     return rows
 
@@ -141,7 +144,11 @@ def verdicts(runs: int, *, launches: int, seconds: float) -> list[list[str]]:
     counts = {name: Counter[str]() for name in NAMES}
     ratios: dict[str, list[float]] = {name: [] for name in NAMES}
     for _ in range(runs):
-        rows = [row for _ in range(launches) for row in session(NAMES, measure).values()]
+        rows = [
+            row
+            for repeat in range(1, launches + 1)
+            for row in session(NAMES, measure, repeat=repeat).values()
+        ]
         frame = trials_of_rows(
             [
                 {"role": "trial", "repeat": 1, "row_number": at, **row}
@@ -155,15 +162,13 @@ def verdicts(runs: int, *, launches: int, seconds: float) -> list[list[str]]:
                 found = difference(frame, point, points[0], of="samples_per_s").iloc[0]
                 counts[name][str(found["verdict"])] += 1
                 ratios[name].append(float(found["ratio"]))
-    return [
-        [
-            name,
-            *(str(count[verdict]) for verdict in ("faster", "slower", "equal", "undecided")),
-            f"{np.mean(ratios[name]) - 1:+.1%} ± {np.std(ratios[name]):.1%}",
-        ]
-        for name, count in counts.items()
-        if count
-    ]
+    cells = []
+    for name, count in counts.items():
+        if count:
+            told = [str(count[verdict]) for verdict in ("faster", "slower", "equal", "undecided")]
+            mean, spread = np.mean(ratios[name]) - 1, np.std(ratios[name])
+            cells.append([name, *told, f"{mean:+.1%} ± {spread:.1%}"])
+    return cells
 
 
 def main() -> None:

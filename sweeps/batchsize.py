@@ -8,8 +8,8 @@ def reason_to_skip(point: Point) -> str | None:
     """Give the reason why a point is not worth a measurement."""
     if point.global_batch > 128:
         return "over 128 samples a step"
-    if point.workers == 1 and point.sync != "ddp":
-        return "one worker has nobody to exchange with"
+    if point.workers == 1 and point.sync == "local_sgd":
+        return "one worker averages with nobody"
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import ray
 
 from dtsweep.cluster.node_account import NodeAccount
-from dtsweep.driver.members import results_of_points, trials_in
+from dtsweep.driver.members import results_of_points, trials_of_attempt
 from dtsweep.driver.placement import Placement, StayingNodes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
@@ -155,7 +155,7 @@ class Attempts:
         if self._account is not None:
             same_nodes = (task.session_group, trial.point.world)
             self._account.handed_out(index, session=same_nodes)
-        for member, _ in trials_in(trial, task):
+        for member, _ in trials_of_attempt(trial, task):
             self._recorder.began(member)
         self._slots[index].attempt_began = now
         return {
@@ -226,7 +226,7 @@ class Attempts:
         if self._account is not None:
             is_trial = not ended.trial.is_canary
             charge = self._account.ended(ended.slot, result, wall_s=wall_s, is_trial=is_trial)
-        members = trials_in(ended.trial, ended.task)
+        members = trials_of_attempt(ended.trial, ended.task)
         results = results_of_points(result, [task for _, task in members])
         harness_s = (wall_s - (result.startup_s or 0.0)) / len(results)
         # All are stored before any of them changes what comes next.

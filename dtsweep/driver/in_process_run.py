@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.cluster.node_account import NodeAccount, NodeLife
 from dtsweep.driver.budget import CUT, Budget
-from dtsweep.driver.members import results_of_points, trials_in
+from dtsweep.driver.members import results_of_points, trials_of_attempt
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.queue import BatchLayout, Queue
 from dtsweep.driver.recorder import Recorder
@@ -141,9 +141,9 @@ def _work_off(
             began = time.monotonic()
             started_at = datetime.now(UTC)
             trial, task = queue.next(0, now=began)
-            members = trials_in(trial, task)
-            for member, _ in members:
-                recorder.began(member)
+            members = trials_of_attempt(trial, task)
+            for one, _ in members:
+                recorder.began(one)
             account.handed_out(0, session=session)
             is_measuring.set()
             is_cut = None
@@ -156,19 +156,15 @@ def _work_off(
                     # The signal was the budget's own.
                     signals.remove(signal.SIGINT)
                     ended_as, why = "budget", CUT.format(planned.budget.what_is_over())
-                    supply.note_cut([member for member, _ in members])
+                    supply.note_cut([one for one, _ in members])
                 elif not signals:  # the end of a debugger
                     signals.append(signal.SIGINT)
+                cut = [
+                    Unmeasured(trial=one, task=of_one, status=ended_as, reason=why)
+                    for one, of_one in members
+                ]
                 recorder.store_unmeasured(
-                    Unmeasured(
-                        trial=member,
-                        task=of_member,
-                        started_at=started_at,
-                        status=ended_as,
-                        reason=why,
-                        columns=account.cut(0),
-                    )
-                    for member, of_member in members
+                    replace(one, started_at=started_at, columns=account.cut(0)) for one in cut
                 )
                 break
             finally:
@@ -176,12 +172,11 @@ def _work_off(
             wall_s = time.monotonic() - began
             result = _result_of(context, rank_result, flags=flags, session=session, trial_s=wall_s)
             charge = account.ended(0, result, wall_s=wall_s, is_trial=True)
-            results = results_of_points(result, [of_member for _, of_member in members])
+            results = results_of_points(result, [of_one for _, of_one in members])
             own_s = wall_s / len(results)
             for (one, of_one), own in zip(members, results, strict=True):
                 recorder.store(one, of_one, own, started_at=started_at, wall_s=own_s, charge=charge)
-                facts = memory_facts(own.results)
-                recorder.store_pruned(queue.prune(one, own.status, facts))
+                recorder.store_pruned(queue.prune(one, own.status, memory_facts(own.results)))
                 queue.ended(0, one, of_one, own.status, session_has_ended=False)
             if rank_result.needs_new_process and not flags:
                 # There is no other process: what goes on disturbs all later trials.

@@ -14,7 +14,7 @@ from dtsweep.sweep.task import Task
 _NO_ROOM = "it does not fit into memory next to the points that were measured in turn"
 
 
-def trials_in(trial: Trial, task: Task) -> list[tuple[Trial, Task]]:
+def trials_of_attempt(trial: Trial, task: Task) -> list[tuple[Trial, Task]]:
     """The trial with its task, and those that are measured in turn with it."""
     return list(zip((trial, *trial.in_turn), (task, *task.in_turn), strict=True))
 

@@ -22,7 +22,7 @@ from dtsweep.cluster.shipping import own_modules, pickled_workload
 from dtsweep.cluster.visit import refuse_other_versions
 from dtsweep.driver.attempts import Attempts
 from dtsweep.driver.budget import CUT, BudgetSpentError
-from dtsweep.driver.members import trials_in
+from dtsweep.driver.members import trials_of_attempt
 from dtsweep.driver.placement import StayingNodes
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, fewer_sessions, lay_out, prepare, resources_of_worker
@@ -208,7 +208,7 @@ def _unstored(attempts: Attempts | None, *, status: str, reason: str) -> list[Un
             columns=attempts.columns_of_cut(running),
         )
         for running in attempts.unstored
-        for trial, task in trials_in(running.trial, running.task)
+        for trial, task in trials_of_attempt(running.trial, running.task)
     ]
 
 

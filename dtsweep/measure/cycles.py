@@ -17,7 +17,7 @@ move the mean alone by much, and the trimmed mean has the error that it says.
 """
 
 
-class TurnEffects(NamedTuple):
+class _TurnEffects(NamedTuple):
     """Levels of the points of a group under equal conditions, and their standard errors."""
 
     levels: Series
@@ -26,7 +26,7 @@ class TurnEffects(NamedTuple):
     """(points,) so that the squared error of a difference is the sum of both squares."""
 
 
-def effects_of(logs: Series) -> TurnEffects:
+def effects_of(logs: Series) -> _TurnEffects:
     """Fit levels of points and of cycles to logarithms of rates.
 
     The level of a cycle is its mean over the points; that of a point is the trimmed mean of what
@@ -51,7 +51,7 @@ def effects_of(logs: Series) -> TurnEffects:
     correlated = np.array([correlated_steps(series) for series in winsorized])
     variances = winsorized.var(axis=1, ddof=1) * correlated / cycles
     variances *= points / (points - 1) / (1 - 2 * trimmed / cycles) ** 2
-    return TurnEffects(levels - levels.mean(), variances**0.5)
+    return _TurnEffects(levels - levels.mean(), variances**0.5)
 
 
 def is_settled(times: Series, *, half_width: float) -> bool:

@@ -47,7 +47,7 @@ _STEPS_FACTOR = 1.5
 _OF_WINDOWS = re.compile(
     "step_p9|step_max|energy|power|share|mfu|hfu|idle|bytes_sent|compression_error|staleness|loss"
 )
-"""What a goal may name that turns don't measure: memory and settings are known without them."""
+"""Columns that turns don't measure, by parts of their names; memory is known without them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dtsweep import Sweep
-from dtsweep.driver.members import results_of_points, trials_in
+from dtsweep.driver.members import results_of_points, trials_of_attempt
 from dtsweep.driver.queue import Queue
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankResult
@@ -45,7 +45,7 @@ def handed_out(queue: Queue) -> list[list[Trial]]:
     attempts = []
     while not queue.is_empty:
         trial, task = queue.next(0, now=0.0)
-        members = trials_in(trial, task)
+        members = trials_of_attempt(trial, task)
         attempts.append([member for member, _ in members])
         for member, of_member in members:
             queue.ended(0, member, of_member, "ok", session_has_ended=False)
@@ -89,7 +89,7 @@ def test_a_cycle_has_eight_points_at_most() -> None:
 def test_a_point_that_failed_in_turn_is_measured_again_alone() -> None:
     queue = queue_of(*(trial_of(workers=2, micro_batch=size) for size in (2, 4)))
     trial, task = queue.next(0, now=0.0)
-    for member, of_member in trials_in(trial, task):
+    for member, of_member in trials_of_attempt(trial, task):
         queue.ended(0, member, of_member, "collateral", session_has_ended=False)
     again = [queue.next(0, now=0.0) for _ in range(2)]
     assert [(one.in_turn, task.attempt) for one, task in again] == [((), 2), ((), 2)]
