@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,12 +35,6 @@ class CpuReading:
     cores: float
     """Count of these cores."""
 
-    quota: float | None = None
-    """Cores that the container may use of them on average; None without a limit."""
-
-    container_s: float | None = None
-    """Of all processes of the container that has the quota."""
-
 
 def read_cpus(pids: Iterable[int] | None = None, *, root: Path = ROOT) -> CpuReading | None:
     """Read the counters of the kernel.
@@ -56,35 +50,23 @@ def read_cpus(pids: Iterable[int] | None = None, *, root: Path = ROOT) -> CpuRea
     busy_s = _busy_s({f"cpu{core}" for core in cores}, root=root)
     if not busy_s:
         return None
-    quota, container_s = _container(root)
     return CpuReading(
         at_s=time.monotonic(),
         busy_s=busy_s,
         own_s=_own_s([os.getpid()] if pids is None else pids),
         cores=len(cores),
-        quota=quota,
-        container_s=container_s,
     )
 
 
 def others_use(first: CpuReading, last: CpuReading) -> tuple[float, float]:
     """Cores that other processes used between two readings, and those that we may use.
 
-    Within a quota, others outside the container take nothing while enough cores are left.
-
     >>> first = CpuReading(at_s=0, busy_s=0, own_s=0, cores=8)
     >>> others_use(first, CpuReading(at_s=2, busy_s=5, own_s=2, cores=8))
     (1.5, 8)
     """
-    seconds = last.at_s - first.at_s
-    own_s = last.own_s - first.own_s
-    others = max(0.0, last.busy_s - first.busy_s - own_s) / seconds
-    if last.quota is None or last.quota >= last.cores:
-        return min(others, last.cores), last.cores
-    taken = others - (last.cores - last.quota)
-    if first.container_s is not None and last.container_s is not None:
-        taken = max(taken, (last.container_s - first.container_s - own_s) / seconds)
-    return min(max(0.0, taken), last.quota), last.quota
+    others_s = last.busy_s - first.busy_s - (last.own_s - first.own_s)
+    return min(max(0.0, others_s) / (last.at_s - first.at_s), last.cores), last.cores
 
 
 def other_load_words(others: float, cores: float) -> str | None:
@@ -167,41 +149,3 @@ def _own_s(pids: Iterable[int]) -> float:
             times = process.cpu_times()
             total_s += times.user + times.system + times.children_user + times.children_system
     return total_s
-
-
-def _container(root: Path) -> tuple[float | None, float | None]:
-    """The least quota of this process's control groups, in cores, and what that group has used."""
-    limits = [limit for folder in _groups(root) if (limit := _limit(folder)) is not None]
-    return min(limits, default=(None, None), key=lambda limit: limit[0] or 0.0)
-
-
-def _groups(root: Path) -> Iterator[Path]:
-    """Folders of this process's groups, up to the root; of version 1 those of its CPUs."""
-    for line in (kernel_text(root / "proc/self/cgroup") or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        top = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
-        # In a container the path may be the host's, and the mount the container's group.
-        folder = top / path.lstrip("/")
-        while folder != top:
-            yield folder
-            folder = folder.parent
-        yield top
-
-
-def _limit(folder: Path) -> tuple[float, float | None] | None:
-    """A group's quota in cores, and its CPU time in s; None without a quota."""
-    if text := kernel_text(folder / "cpu.max"):
-        quota, period = text.split()
-    else:
-        quota = kernel_text(folder / "cpu.cfs_quota_us") or "max"
-        period = kernel_text(folder / "cpu.cfs_period_us") or "100000"
-    if quota in ("max", "-1"):
-        return None
-    used_s = None
-    for line in (kernel_text(folder / "cpu.stat") or "").splitlines():
-        name, _, value = line.partition(" ")
-        if name == "usage_usec":
-            used_s = int(value) / 1e6
-    return int(quota) / int(period), used_s

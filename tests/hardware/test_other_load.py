@@ -1,4 +1,4 @@
-"""Load of other processes: the kernel's counters, quotas of containers, real busy processes."""
+"""Load of other processes: the kernel's counters, real busy processes."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ def spinning() -> Iterator[int]:
         process.wait()
 
 
-def used(*, busy_s: float, own_s: float = 0, quota: float | None = None) -> float:
-    first = replace(START, quota=quota)
-    return others_use(first, replace(first, at_s=1, busy_s=busy_s, own_s=own_s))[0]
+def used(*, busy_s: float, own_s: float = 0) -> float:
+    return others_use(START, replace(START, at_s=1, busy_s=busy_s, own_s=own_s))[0]
 
 
 def test_what_is_ours_is_no_load_of_others() -> None:
@@ -47,19 +46,6 @@ def test_what_is_ours_is_no_load_of_others() -> None:
     # Counters move in steps: ours may be ahead of the sum.
     assert used(busy_s=3, own_s=3.2) == 0
     assert used(busy_s=9) == 8
-
-
-def test_in_a_quota_others_count_once_the_machine_has_too_few_cores_left() -> None:
-    assert used(busy_s=5, quota=2) == 0
-    assert used(busy_s=7.5, quota=2) == 1.5
-    assert used(busy_s=7.5, quota=64) == 7.5
-    assert others_use(replace(START, quota=2), replace(START, at_s=1, quota=2))[1] == 2
-
-
-def test_in_a_quota_others_of_the_same_container_count() -> None:
-    first = replace(START, quota=2, container_s=10)
-    last = replace(first, at_s=1, busy_s=2, own_s=0.5, container_s=11.75)
-    assert others_use(first, last) == (1.25, 2)
 
 
 def test_little_load_needs_no_words() -> None:
@@ -84,31 +70,7 @@ def kernel(root: Path, files: dict[str, str]) -> CpuReading:
 def test_only_cores_that_we_may_use_count_and_waiting_for_a_disk_does_not(tmp_path: Path) -> None:
     reading = kernel(tmp_path, {})
     assert reading.busy_s == pytest.approx(165 / os.sysconf("SC_CLK_TCK"))
-    assert (reading.quota, reading.container_s) == (None, None)
     assert read_cpus(root=tmp_path / "none") is None
-
-
-def test_the_least_quota_of_the_groups_counts(tmp_path: Path) -> None:
-    group = "sys/fs/cgroup"
-    second = kernel(
-        tmp_path / "2",
-        {
-            "proc/self/cgroup": "0::/pod/one\n",
-            f"{group}/pod/cpu.max": "150000 100000\n",
-            f"{group}/pod/cpu.stat": "usage_usec 2500000\nuser_usec 1\n",
-            f"{group}/pod/one/cpu.max": "max 100000\n",
-        },
-    )
-    assert (second.quota, second.container_s) == (1.5, 2.5)
-    first = kernel(
-        tmp_path / "1",
-        {
-            "proc/self/cgroup": "4:memory:/one\n2:cpu,cpuacct:/host/path\n",
-            f"{group}/cpu/cpu.cfs_quota_us": "50000\n",
-            f"{group}/cpu/cpu.cfs_period_us": "100000\n",
-        },
-    )
-    assert (first.quota, first.container_s) == (0.5, None)
 
 
 def test_a_busy_process_is_load_of_others_unless_it_is_ours() -> None:
