@@ -45,7 +45,7 @@ class Trial:
     """`trial` or `canary`."""
 
     measure: Measure | None = None
-    """Settings of its round; None are the sweep's. Canaries don't read it."""
+    """Settings of its round; None are the sweep's. Canaries read their longest window alone."""
 
     takes_turns: bool = False
     """True if it is measured in turn with others of its session that are."""

@@ -97,13 +97,13 @@ def task_of(
 ) -> Task:
     """Make the task of an attempt at a trial.
 
-    Canaries have the sweep's settings in any case; None as `measure` are these, too.
+    Canaries have the sweep's settings but for the longest window; None as `measure` are these, too.
     """
     measure = measure or sweep.measure
     as_canary = {}
     if role != "trial":
         as_canary = {"role": role}
-        measure = sweep.measure
+        measure = replace(sweep.measure, max_seconds=measure.max_seconds)
         if measure.half_width is not None:
             measure = replace(measure, half_width=min(measure.half_width, _CANARY_HALF_WIDTH))
     trial_id = trial_name(sweep, point, repeat=repeat, **as_canary)
