@@ -296,33 +296,31 @@ def _what_next(recommendation: Recommendation) -> list[Remark]:
 
 def _what_decides(recommendation: Recommendation, open_points: pd.DataFrame) -> list[Remark]:
     """Say how many more launches would decide about some points, and how to get them."""
-    needed = open_points["more_launches"]
+    rounds = recommendation.rounds_to_decide
     most = float(recommendation.contenders["possible_gain"].max())
-    is_known = bool(needed.notna().all())
     remarks = []
     if recommendation.is_futile:
-        remarks.append(_futile(recommendation, needed))
+        remarks.append(_futile(recommendation))
         is_wider = recommendation.zone < most <= _LARGEST_ZONE
-    elif not is_known:
-        remarks.append(remark("over_100_launches"))
+    elif rounds is None and len(open_points):
+        remarks.append(remark("over_20_launches"))
         is_wider = most <= _LARGEST_ZONE
     else:
-        more = int(needed.max()) if len(needed) else 0
-        if more > 0:
-            remarks.append(remark("more_launches", count=more))
-        return [*remarks, _next_step(recommendation, more_launches=more or None)]
+        if rounds:
+            remarks.append(remark("more_launches", count=rounds))
+        return [*remarks, _next_step(recommendation, more_launches=rounds or None)]
     if is_wider and recommendation.objective.is_relative:
         remarks.append(remark("wider_zone", zone=f"{math.ceil(most * 100)}%"))
     return remarks
 
 
-def _futile(recommendation: Recommendation, needed: pd.Series[int]) -> Remark:
+def _futile(recommendation: Recommendation) -> Remark:
     """Say why launches were not gone on with, and what it would take."""
-    launches, sigma = "over 100", "too much"
+    launches, sigma = "over 20", "too much"
     if recommendation.launch_sigma is not None:
         sigma = percent(recommendation.launch_sigma)
-    if needed.notna().all() and len(needed):
-        launches = f"at least {int(needed.max())}"
+    if recommendation.rounds_to_decide is not None:
+        launches = f"about {recommendation.rounds_to_decide}"
     return remark("futile", zone=recommendation.zone, sigma=sigma, launches=launches)
 
 

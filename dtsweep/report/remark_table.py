@@ -42,8 +42,8 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
             "Allow longer windows first, `Measure({setting}=…)` ({imprecise} of {trials:# trial} "
             "are imprecise)."
         ),
-        "more_launches": "At least {count:# more launch} of each would be needed.",
-        "over_100_launches": "Over 100 more launches of each would be needed.",
+        "more_launches": "About {count:# more launch} of each would be needed.",
+        "over_20_launches": "Over 20 more launches of each would be needed.",
         "wider_zone": "A wider indifference zone decides sooner: `--indifference {zone}`.",
         "futile": (
             "A difference of {zone:limit} can't be decided here: launches of a point differ by "

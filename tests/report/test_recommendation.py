@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from dtsweep.analysis import GOALS, Goal, Study, recommend
+from dtsweep.report.next_step import run_that_decides
 from dtsweep.report.recommendation import in_words, print_all, remarks_on
 from dtsweep.sweep.goal import Question
 from tests.analysis.test_recommend import launches, own_launches, watched
@@ -111,22 +112,26 @@ UNDECIDED = [launches("a", 100, noise=0.02, workers=1), launches("b", 102, noise
 THROUGHPUT = Question(goal=GOALS["throughput"])
 
 
+def test_undecided_says_what_is_left_and_the_next_step() -> None:
+    first, second, *_ = said(*UNDECIDED).splitlines()
+    assert first.startswith("Undecided after 3 launches: of 2 configurations, ddp workers=2 leads")
+    assert re.match(r"ddp workers=1 may be up to [\d.]+ % better\. About \d+ more ", second)
+    step = "run the sweep with `--goal throughput`, without `repeats`."
+    assert re.search(rf"of each would be needed\. Next: {step}$", second)
+
+
 @pytest.mark.parametrize(
     ("question", "step"),
     [
-        (None, "run the sweep with `--goal throughput`, without `repeats`."),
-        (replace(THROUGHPUT, max_launches=4), r"run the sweep with `--max-launches \d+`."),
-        (replace(THROUGHPUT, max_launches=60), "run the sweep again, it goes on."),
-        (Question(goal=None), "run the sweep with `--goal throughput`."),
+        (replace(THROUGHPUT, max_launches=4), "run the sweep with `--max-launches 7`"),
+        (replace(THROUGHPUT, max_launches=60), "run the sweep again, it goes on"),
+        (Question(goal=None), "run the sweep with `--goal throughput`"),
     ],
 )
-def test_undecided_says_what_is_left_and_the_next_step(
-    question: Question | None, step: str
-) -> None:
-    first, second, *_ = said(*UNDECIDED, question=question).splitlines()
-    assert first.startswith("Undecided after 3 launches: of 2 configurations, ddp workers=2 leads")
-    assert re.match(r"ddp workers=1 may be up to [\d.]+ % better\. At least \d+ more ", second)
-    assert re.search(rf"of each would be needed\. Next: {step}$", second)
+def test_the_run_that_decides_follows_from_the_question(question: Question, step: str) -> None:
+    goal = GOALS["throughput"]
+    run = run_that_decides(goal, question, harness="ray", launches=3, more_launches=4)
+    assert run == step
 
 
 @pytest.mark.slow
@@ -170,11 +175,11 @@ def test_a_gain_without_a_useful_limit_is_unknown_and_a_useful_one_has_a_wider_z
 
     loud = told(2.0, 0.05)
     assert "may_be_better_loud" in loud
-    assert (loud["futile"]["launches"], loud["futile"]["zone"]) == ("over 100", 0.05)
+    assert (loud["futile"]["launches"], loud["futile"]["zone"]) == ("over 20", 0.05)
     assert re.fullmatch(r"[\d.]+ %", loud["futile"]["sigma"])
     assert not {"wider_zone", "windows_limit"} & loud.keys()
     near = told(0.05, 0.001)
-    assert near["futile"]["launches"] == "over 100"
+    assert near["futile"]["launches"] == "over 20"
     assert re.fullmatch(r"\d+%", near["wider_zone"]["zone"])
 
 
