@@ -65,6 +65,13 @@ class Recommendation:
     """True if further launches would not change the choice."""
     is_futile: bool
     """True if it is open, and the launches that are left are far too few for the noise."""
+    rounds_to_decide: int | None
+    """Further rounds that decide with probability 0.8; None where over 20, or unknown.
+
+    If the estimates hold. 0 if it is decided.
+    """
+    seconds_to_decide: float | None
+    """Time of these rounds, by that of the rounds so far; None where one of the two is unknown."""
     launch_sigma: float | None
     """Standard deviation between launches of a point, as a share; None if they don't show it."""
     not_measured: pd.DataFrame
@@ -311,6 +318,8 @@ def _recommend_one(
         not_measured=failed,
         not_begun=not_begun,
         is_futile=is_futile_in(study, rows, test, selection),
+        rounds_to_decide=None,
+        seconds_to_decide=None,
         launch_sigma=_launch_sigma(test),
         zone=study.zone,
         confidence=study.confidence,

@@ -29,6 +29,7 @@ FLOAT = pa.float64()
 TEXT = pa.string()
 TEXTS = pa.list_(TEXT)
 _INTS = pa.list_(INT)
+_FLOATS = pa.list_(FLOAT)
 _TIME = pa.timestamp("us", tz="UTC")
 
 
@@ -607,6 +608,25 @@ TRIALS: tuple[_Column, ...] = (
     ),
     _Column("backend", TEXT, "", "of the collectives: nccl or gloo"),
     _Column("session", TEXT, "", "name of the live worker group that measured it"),
+    _Column(
+        "turn_group",
+        TEXT,
+        "",
+        "name of the group of trials whose points were measured in turn in one session; null for a "
+        "whole window",
+    ),
+    _Column(
+        "turn_samples_per_s",
+        _FLOATS,
+        "samples/s",
+        "samples/s of each of the trial's turns; the index is the cycle, in all trials of the group",
+    ),
+    _Column(
+        "turn_latency_s",
+        _FLOATS,
+        "s",
+        "latency_s of each of the trial's turns, by cycle as turn_samples_per_s",
+    ),
     _Column(
         "session_workers",
         INT,
