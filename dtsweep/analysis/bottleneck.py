@@ -178,7 +178,8 @@ def _bound_columns(row: _Row) -> _Row:
         "bound_reason": reason,
         "second": second.name,
         "second_share": second.share,
-        "next_axes": next_axes(bound, row | {"work_share": work}),
+        # Advice rests on measured shares alone.
+        "next_axes": next_axes(bound if first.share is not None else None, row),
     }
     if second.name == "work":
         columns["second"] = _limit_of_work(row, work)[0] or "work"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import COMPARED, WORLD
 from dtsweep.analysis.launches import without_canaries
-from dtsweep.analysis.study import Study
+from dtsweep.analysis.study import Study, launch_sigma
 from dtsweep.report.labels import compression_label, model_columns, model_label
 from dtsweep.report.next_step import run_with_launches
 from dtsweep.report.remarks import Remark, remark
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 from dtsweep.sweep.settings import ENERGY_FROM_S
-from dtsweep.text import format_rate, half_of
+from dtsweep.text import format_rate, half_of, is_wide
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,12 +59,13 @@ def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False
     ]
     if points["frontier_probability"].notna().any():
         remarks.append(remark("frontier_probability"))
-    remarks += _exchange(measured)
+    remarks += [*_noise(study, points), *_windows(measured), *_exchange(measured)]
     if points["compression_error"].notna().any():
         remarks.append(remark("compression_error"))
     if counts := counts_of(measured["stop_reason"].map(lambda end: _ENDS.get(end, end))):
         remarks.append(remark("window_ends", ends=counts))
     remarks += [*_gradients(measured), *_energy(measured), *_canaries(study.canaries)]
+    remarks += _failed_canaries(study.frame)
     if counts := counts_of(trials["flags"].explode()):
         meanings = {flag: FLAG_MEANINGS[flag] for flag in counts if flag in FLAG_MEANINGS}
         remarks.append(remark("flags", counts=counts, meanings=meanings))
@@ -182,11 +183,13 @@ def _canaries(canaries: pd.DataFrame) -> list[Remark]:
 
 
 def _drift(session: pd.Series[Any]) -> str:
-    half = half_of(session, "drift")
-    size = f"{abs(session['drift']) * 100:.1f}"
+    size, half = abs(session["drift"]), half_of(session, "drift")
+    if is_wide(size, size - half, size + half):
+        return f"~{size * 100:.1f} %"
+    words = f"{size * 100:.1f}"
     if math.isfinite(half):
-        size += f" ± {half * 100:.1f}"
-    return f"{size} %"
+        words += f" ± {half * 100:.1f}"
+    return f"{words} %"
 
 
 def _sessions(code: str, rows: pd.DataFrame) -> list[Remark]:
@@ -196,3 +199,40 @@ def _sessions(code: str, rows: pd.DataFrame) -> list[Remark]:
     names = rows["session"].astype(str).unique().tolist()
     trials = int(rows["trials"].sum())
     return [remark(code, limit=CANARY_DRIFT, sessions=len(names), trials=trials, names=names)]
+
+
+def _noise(study: Study, points: pd.DataFrame) -> list[Remark]:
+    """State how much launches of a point differ, in each environment where they show it."""
+    if len(points) < 2 or points["launches"].max() == 1:
+        return []
+    spreads = launch_sigma(study)
+    spreads = spreads[(spreads["degrees"] > 0) & (spreads["spread"] > 0)]
+    return [
+        remark("noise", where=f" in env_id {env_id}" if len(spreads) > 1 else "", sigma=spread)
+        for env_id, spread in spreads["spread"].items()
+    ]
+
+
+def _windows(trials: pd.DataFrame) -> list[Remark]:
+    """State the steps and seconds that the intervals within one launch speak of."""
+    windows = trials[["measured_steps", "window_s"]].dropna().astype("float64")
+    if windows.empty:
+        return []
+    ends = windows.agg(["min", "max"])
+    steps, seconds = (ends[name].to_list() for name in ends)
+    return [remark("windows", steps=steps, seconds=seconds)]
+
+
+def _failed_canaries(frame: pd.DataFrame) -> list[Remark]:
+    """Say why canaries that ran did not end `ok`: for each status, by the first of them."""
+    ran = frame[frame["role"].isin(["canary"]) & (frame["status"] != "cancelled")]
+    failed = ran[ran["status"] != "ok"]
+    if failed.empty:
+        return []
+    reasons = {}
+    for status, rows in failed.groupby("status"):
+        reason, log = rows[["reason", "log"]].astype("object").fillna("").iloc[0]
+        reasons[f"{len(rows)} {status}"] = reason or "no reason stored"
+        if log:
+            reasons[f"{len(rows)} {status}"] += f" (log: {log})"
+    return [remark("canaries_failed", failed=len(failed), ran=len(ran), reasons=reasons)]

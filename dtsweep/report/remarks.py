@@ -20,6 +20,9 @@ _NAMED = 3
 _LINES_SHOWN = 8
 """Lines below a sentence; the others are counted."""
 
+LONGEST_LINE = 100
+"""Most characters of a line of an answer."""
+
 
 @dataclass(frozen=True)
 class Remark:
@@ -52,12 +55,39 @@ _SEVERITIES = {code: severity for severity, codes in SENTENCES.items() for code 
 def remark(code: str, /, **numbers: Any) -> Remark:
     """Make a remark of the severity that its code has.
 
-    >>> remark("drift_unknown", drift=0.0312).text
-    'A drift of the machine below 4 % is not excluded: its canaries are too imprecise.'
+    >>> remark("not_begun", count=2).text
+    '2 planned points not run yet.'
     """
     return Remark(
         code, _SEVERITIES[code], {name: python_value(value) for name, value in numbers.items()}
     )
+
+
+def one_line_remark(code: str, /, *, shorten: Sequence[str] = (), **numbers: Any) -> Remark:
+    """Make a remark of at most `LONGEST_LINE` characters, if shorter names make it so.
+
+    Args:
+        code: key of its sentence.
+        shorten: texts that are cut where it is too long, the last one first.
+        numbers: values that the sentence is made of.
+    """
+    one = remark(code, **numbers)
+    for name in reversed(shorten):
+        excess = len(one.text) - LONGEST_LINE
+        if excess <= 0:
+            break
+        kept = max(0, len(numbers[name]) - excess - 1)
+        numbers[name] = f"{numbers[name][:kept]}…" if kept else ""
+        one = remark(code, **numbers)
+    return one
+
+
+def first_that_fits(remarks: Sequence[Remark]) -> Remark:
+    """Select the first of several remarks that is one line, else the last one."""
+    for one in remarks:
+        if len(one.text) <= LONGEST_LINE:
+            return one
+    return remarks[-1]
 
 
 def paragraph(remarks: Iterable[Remark]) -> str:
