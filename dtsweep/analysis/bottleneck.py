@@ -109,7 +109,7 @@ def bottleneck(frame: Frame) -> pd.DataFrame:
         exchange, memory, input, host, straggler; None where what was measured can't tell),
         `bound_share` with `_low` and `_high`, the part's share of the step, for compute, memory and
         host of the device's work; `bound_reason`, in a sentence; `second`, the next largest
-        part, and `second_share`; `next_axes`, a list of two or three
+        part, and `second_share`; `next_axes`, a list of up to three
         `dtsweep.analysis.next_axes.NextAxis`, empty without a bound; and the shares above, null
         where unknown.
     """

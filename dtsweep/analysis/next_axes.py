@@ -42,7 +42,7 @@ class NextAxis(NamedTuple):
 
 
 def next_axes(bound: str | None, row: _Row) -> list[NextAxis]:
-    """Name two or three axes that fit a point's bottleneck, mode and settings, best first."""
+    """Name up to three axes that fit a point's bottleneck, mode and settings, best first."""
     if bound is None:
         return []
     axes = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.launches import PER_SAMPLES
 from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import Answer
-from dtsweep.report.labels import BATCH_SHAPE, argument_columns, trial_label
+from dtsweep.report.labels import trial_label
 from dtsweep.report.lead import lead, rivals
 from dtsweep.report.limits import limit_of
 from dtsweep.report.next_step import run_that_decides
@@ -117,13 +117,11 @@ def _headline(recommendation: Recommendation, varying: Sequence[str], *, name: s
     if recommendation.objective.is_exact and recommendation.answer is Answer.EQUAL:
         code = "same_value"
     lacking = len(recommendation.not_measured) + recommendation.not_begun
-    if recommendation.answer is Answer.ONLY_CANDIDATE:
-        varying = [*varying, *BATCH_SHAPE, *argument_columns(list(recommendation.point.index))]
-        if lacking and recommendation.measured == 1:
-            code = "no_answer"
+    if code == Answer.ONLY_CANDIDATE and lacking and recommendation.measured == 1:
+        code = "no_answer"
     numbers = {
         "name": f"{name}: " if name else "",
-        "point": trial_label(recommendation.point, list(dict.fromkeys(varying))),
+        "point": trial_label(recommendation.point, varying),
         "asked": lacking + 1,
         "candidates": len(recommendation.others) + 1,
         "zone": recommendation.zone,
@@ -196,7 +194,7 @@ def _on_equal(recommendation: Recommendation) -> Remark:
         return remark("others_equal", count=len(equal))
     why = ""
     if len(equal):
-        why = f"; of equal ones it has the {_why_this_one(recommendation.point, equal)}"
+        why = f"; it has the {_why_this_one(recommendation.point, equal)}"
     gain = float(others["possible_gain"].max())
     most = _gain(gain, recommendation)
     code = "others_at_most" if most else "none_better"

@@ -13,7 +13,7 @@ from dtsweep.report.next_step import run_with_launches
 from dtsweep.report.remarks import Remark, remark
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 from dtsweep.sweep.settings import ENERGY_FROM_S
-from dtsweep.text import format_rate, half_of, is_wide
+from dtsweep.text import format_rate, half_of, is_wide, percent_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,7 +185,7 @@ def _canaries(canaries: pd.DataFrame) -> list[Remark]:
 def _drift(session: pd.Series[Any]) -> str:
     size, half = abs(session["drift"]), half_of(session, "drift")
     if is_wide(size, size - half, size + half):
-        return f"~{size * 100:.1f} %"
+        return f"at most {percent_up(size + half)}"
     words = f"{size * 100:.1f}"
     if math.isfinite(half):
         words += f" ± {half * 100:.1f}"

@@ -108,14 +108,20 @@ def advice_on(
         varying: setting columns of points that have more than one value.
         bounds: rows of `dtsweep.analysis.bottleneck`; None says nothing of limits.
     """
-    return [
-        Advice(
-            answer=answer_of(one, varying, name=name, bounds=bounds),
-            doubts=_doubts(one, varying),
-            others=[*_left_out(one), *alternatives(one, varying)],
+    advice = []
+    for one, name in zip(recommendations, names_of(recommendations), strict=True):
+        names = varying
+        if one.answer is Answer.ONLY_CANDIDATE:
+            more = (*BATCH_SHAPE, *argument_columns(list(one.point.index)))
+            names = list(dict.fromkeys([*varying, *more]))
+        advice.append(
+            Advice(
+                answer=answer_of(one, names, name=name, bounds=bounds),
+                doubts=_doubts(one, names),
+                others=[*_left_out(one), *alternatives(one, names)],
+            )
         )
-        for one, name in zip(recommendations, names_of(recommendations), strict=True)
-    ]
+    return advice
 
 
 def _print_code(point: pd.Series[Any], *, console: Console) -> None:

@@ -113,5 +113,5 @@ def _size_words(fit: Mapping[Any, Any], name: str) -> str:
         if fit["contradicted"] is not False:
             beyond += ", untested"
     if is_wide(fit[name], low, high):
-        return f"~{fit[name]:,.0f}{beyond}"
+        return f"~{fit[name]:,.0f} ({beyond.removeprefix(', ')})".removesuffix(" ()")
     return f"{fit[name]:,.0f} ({low:,.0f} {to}{beyond})"
