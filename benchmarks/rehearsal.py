@@ -19,7 +19,7 @@ from dtsweep.inference.selection import (
     select,
 )
 from dtsweep.inference.spread import Launches
-from dtsweep.inference.variance import Numbers
+from dtsweep.inference.variance import PRIOR_SIGMA, Numbers
 from dtsweep.inference.windows import NORMAL_95, Variances
 
 Draw = Callable[[Rows, int, float], Numbers]
@@ -83,7 +83,8 @@ class Rehearsal:
         import pandas as pd
 
         within_variance = self.within.sum(axis=1) / np.maximum(self.counts, 1)
-        return Launches(pd.DataFrame(index=range(len(self.means))), self.means, within_variance)
+        points = pd.DataFrame(index=range(len(self.means)))
+        return Launches(points, self.means, within_variance, PRIOR_SIGMA)
 
 
 def play(

@@ -3,6 +3,8 @@
 The logarithms of the launch means are compared. The method depends on the launches, on whether
 windows know their own error, and on how far launches of one point differ:
 
+- `in_turn`: by the sessions that measured both in turn, where there are two or more. It is the
+  ratio under equal conditions (`inference.turns`), without the drift between their windows.
 - `paired`: launch by launch, where two or more launches measured both points (or the only
   launch of one of them did, and other points show how far points of a launch differ). Effects
   of a launch then cancel out. This is so for points of one world, which a session measures one
@@ -180,7 +182,7 @@ def _row(
         contrast = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
         drift_log = 0.0
         drift_stays = is_adjacent and not contrast.paired[0, 0]
-        if min(counts) == 1 or drift_stays:
+        if (min(counts) == 1 or drift_stays) and not contrast.in_turn[0, 0]:
             drift_log = float(np.log1p(drift))
         estimate = float(contrast.estimate[0, 0])
         half_width = float(contrast.half_width_at(asked.level)[0, 0]) + drift_log

@@ -12,6 +12,7 @@ from dtsweep.analysis.launches import setting_columns
 from dtsweep.errors import SweepError, nearest
 from dtsweep.inference.contrasts import Contrasts, Rows, contrasts
 from dtsweep.inference.spread import POINT, Launches, launches_of
+from dtsweep.inference.turns import with_turns
 from dtsweep.inference.variance import Numbers
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Cost:
             degrees=np.full(estimate.shape, np.inf),
             paired=all_false,
             pooled=all_false,
+            in_turn=all_false,
         )
 
 
@@ -129,14 +131,17 @@ def costs_of(points: pd.DataFrame, objectives: Sequence[Objective]) -> Numbers:
 
 
 def cost_of(trials: pd.DataFrame, objective: Objective) -> Cost:
-    """Arrange one objective by point and launch."""
+    """Arrange one objective by point and launch; of points in turn, as `logarithms_of`."""
     values = trials[objective.name].astype("float64")
     errors = trials.reindex(columns=[f"{objective.name}_error"]).iloc[:, 0].astype("float64")
     columns = trials[[*POINT, "launch"]].assign(
-        cost=objective.costs(values),
-        cost_error=errors / values if objective.is_relative else errors,
+        value=objective.costs(values),
+        value_error=errors / values if objective.is_relative else errors,
     )
-    launches = launches_of(columns, "cost")
+    if objective.is_relative:
+        sign = -1 if objective.maximize else 1
+        columns = with_turns(columns, trials, objective.name, sign=sign)
+    launches = launches_of(columns, "value", has_prior=objective.is_relative)
     if objective.is_exact:
         launches = replace(launches, within_variance=np.zeros(len(launches.within_variance)))
     return Cost(launches, objective.is_exact, objective.is_relative)

@@ -81,7 +81,8 @@ class PairTest:
     def drift_in(self, contrast: Contrasts, first: Rows, second: Rows) -> Numbers:
         """(first, second) significant drift that the launches of two points can't average out.
 
-        As in `difference`: that of a single launch, and of launches that followed each other.
+        As in `difference`: that of a single launch, and of launches that followed each other. Two
+        points that were measured in turn share the drift.
         """
         counts = self.cost.launches.counts
         is_single = np.logical_or.outer(counts[first] == 1, counts[second] == 1)
@@ -92,7 +93,7 @@ class PairTest:
         effect = self._drift_effect(
             self.significant_drift, sizes[first][:, None], sizes[second][None, :]
         )
-        return np.where(is_drifted, effect, 0.0)
+        return np.where(is_drifted & ~contrast.in_turn, effect, 0.0)
 
     def _drift_effect(self, drift: float, sizes: Numbers, reference_sizes: Numbers) -> Numbers:
         """Effect of a drift on values of these sizes, in units of `cost`."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _METHODS = {
+    Method.IN_TURN: ", measured in turn",
     Method.PAIRED: " one by one",
     Method.PAIRED_POOLED: " one by one, their spread from all points",
     Method.POOLED: ", their spread from all points",

@@ -226,7 +226,8 @@ def _tests_of(
 
 def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
     """Estimate the differences of points of one machine that both runs measured."""
-    launches = logarithms_of(trials, of)
+    # Runs never share a cycle: their own windows count.
+    launches = logarithms_of(trials, of, in_turn=False)
     rows = launches.points.assign(row=range(len(launches.points)))
     sides = rows["point_id"].str.partition(" ")
     rows = rows.assign(side=sides[0], point_id=sides[2])

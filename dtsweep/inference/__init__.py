@@ -5,6 +5,7 @@ The driver and readers; imports pandas and SciPy in functions alone. Frames ente
 
     verdicts        verdicts of comparisons, their reasons and methods, as stable codes
     variance        pools the variance between launches, and moderates it by a point's residuals
+    turns           levels of points that were measured in turn, under equal conditions
     spread          means of launches by point, in one environment; `Launches` pools their variance
     contrasts       differences between points, each to each, with their intervals
     power           number of further launches that would distinguish two points

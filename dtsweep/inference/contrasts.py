@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.inference.spread import POINT, Launches, launches_of
+from dtsweep.inference.turns import with_turns
 from dtsweep.inference.variance import (
     Numbers,
     VarianceComponents,
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Rows = NDArray[np.intp]
+
+_LEAST_SESSIONS = 2
+"""Sessions that measured two points in turn, from which on no others count."""
+
+_VALUES = ("estimate", "half_width", "degrees", "paired", "pooled")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,6 +46,8 @@ class Contrasts:
     """True where the launches that measured both are compared one by one."""
     pooled: NDArray[np.bool_]
     """True where the pooled variance is part of the standard error."""
+    in_turn: NDArray[np.bool_]
+    """True where the sessions that measured both in turn are compared, and no others."""
 
     @property
     def error(self) -> Numbers:
@@ -61,6 +69,8 @@ class Contrasts:
         """Name the method that compared two points, as `difference` lists it."""
         if not self.tested[row, column]:
             return Method.NONE
+        if self.in_turn[row, column]:
+            return Method.IN_TURN
         if self.paired[row, column]:
             if self.pooled[row, column]:
                 return Method.PAIRED_POOLED
@@ -70,21 +80,30 @@ class Contrasts:
         return Method.WELCH
 
 
-def logarithms_of(trials: pd.DataFrame, of: str) -> Launches:
+def logarithms_of(trials: pd.DataFrame, of: str, *, in_turn: bool = True) -> Launches:
     """Arrange the logarithms of a measured column by point and launch.
 
     Args:
         trials: of one environment, as `measured` gives them.
         of: a column with a standard error within the launch.
+        in_turn: take the levels under equal conditions of points that were measured in turn, which
+            tell how far points differ, and not the means of their own windows.
     """
-    logs = {"log": np.log(trials[of]), "log_error": trials[f"{of}_error"] / trials[of]}
-    return launches_of(trials[[*POINT, "launch"]].assign(**logs), "log")
+    logs = {"value": np.log(trials[of]), "value_error": trials[f"{of}_error"] / trials[of]}
+    columns = trials[[*POINT, "launch"]].assign(**logs)
+    if in_turn:
+        columns = with_turns(columns, trials, of)
+    return launches_of(columns, "value", has_prior=True)
 
 
 def contrasts(
     launches: Launches, first: Rows, second: Rows, *, assumes_equal: bool = False
 ) -> Contrasts:
     """Compare points of one environment, each of the first with each of the second.
+
+    Two points that two or more sessions measured in turn are compared by these alone: other
+    launches saw them at different times, and drift between these would spoil the ratio. With fewer
+    such sessions all launches count.
 
     Args:
         launches: logarithms of launch means.
@@ -105,9 +124,17 @@ def contrasts(
     estimate, half_width, degrees, pooled = (
         np.where(paired, *arrays) for arrays in zip(by_launch, by_mean, strict=True)
     )
-    return Contrasts(
-        estimate=estimate, half_width=half_width, degrees=degrees, paired=paired, pooled=pooled == 1
-    )
+    values = (estimate, half_width, degrees, paired, pooled == 1)
+    in_turn = np.zeros(estimate.shape, dtype=np.bool_)
+    if launches.in_turn is not None:
+        by_turns = contrasts(launches.in_turn, first, second, assumes_equal=assumes_equal)
+        is_measured = launches.in_turn.is_measured.astype("int64")
+        in_turn = is_measured[first] @ is_measured[second].T >= _LEAST_SESSIONS
+        values = tuple(
+            np.where(in_turn, getattr(by_turns, name), value)
+            for name, value in zip(_VALUES, values, strict=True)
+        )
+    return Contrasts(**dict(zip(_VALUES, values, strict=True)), in_turn=in_turn)
 
 
 def _paired_contrasts(
@@ -135,20 +162,23 @@ def _paired_contrasts(
         - 2 * first_residuals @ second_residuals.T
     )
     variance = np.maximum(squares / shared - shift**2, 0) / (shared - 1)
-    pool = launches.paired_pool
-    pooled = pooled_is_better(shared - 1, pooled=launch_degrees_of(pool), launches=shared)
-    if not assumes_equal:
-        pooled &= ~_unlike_pairs(pool, first, second, among=pooled)
-    intervals = half_width_of(
-        pool,
-        VarianceEstimate(variance, np.maximum(shared - 1, 0)),
-        pooled=pooled,
-        within_variance=launches.within_variance,
-        total=lambda variances: np.add.outer(variances[first], variances[second]) / shared,
-    )
+
+    def intervals_by(pool: VarianceComponents | None) -> tuple[Numbers, ...]:
+        pooled = pooled_is_better(shared - 1, pooled=launch_degrees_of(pool), launches=shared)
+        if not assumes_equal:
+            pooled &= ~_unlike_pairs(pool, first, second, among=pooled)
+        return half_width_of(
+            pool,
+            VarianceEstimate(variance, np.maximum(shared - 1, 0)),
+            pooled=pooled,
+            within_variance=launches.windows_variance,
+            total=lambda variances: np.add.outer(variances[first], variances[second]) / shared,
+        )
+
+    intervals = _narrower(intervals_by, launches.paired_pool, launches)
     means = launches.point_means
     estimate = np.subtract.outer(means[first], means[second]) + shift
-    return shared, (shared == 1) & pooled, (estimate, *intervals)
+    return shared, (shared == 1) & (intervals[2] == 1), (estimate, *intervals)
 
 
 def _unpaired_contrasts(
@@ -169,23 +199,45 @@ def _unpaired_contrasts(
         sums: Numbers = np.add.outer((variances / counts)[first], (variances / counts)[second])
         return sums
 
-    pool = launches.unpaired_pool
-    pooled = pooled_is_better(degrees, pooled=launch_degrees_of(pool), launches=fewest)
-    unpooled = VarianceEstimate(sums, np.where(fewest > 1, welch_degrees, 0))
-    if not assumes_equal:
-        unlike = _unlike_pairs(pool, first, second, among=pooled)
-        pooled &= ~unlike
-        unpooled = _by_the_other(launches, first, second, unpooled, where=unlike & (fewest == 1))
-    intervals = half_width_of(
-        pool,
-        unpooled,
-        pooled=pooled,
-        within_variance=launches.within_variance,
-        total=total,
-    )
+    def intervals_by(pool: VarianceComponents | None) -> tuple[Numbers, ...]:
+        pooled = pooled_is_better(degrees, pooled=launch_degrees_of(pool), launches=fewest)
+        unpooled = VarianceEstimate(sums, np.where(fewest > 1, welch_degrees, 0))
+        if not assumes_equal:
+            unlike = _unlike_pairs(pool, first, second, among=pooled)
+            pooled &= ~unlike
+            unpooled = _by_the_other(
+                launches, first, second, unpooled, where=unlike & (fewest == 1)
+            )
+        return half_width_of(
+            pool,
+            unpooled,
+            pooled=pooled,
+            within_variance=launches.windows_variance,
+            total=total,
+        )
+
+    intervals = _narrower(intervals_by, launches.unpaired_pool, launches)
     means = launches.point_means
     estimate: Numbers = np.subtract.outer(means[first], means[second])
     return estimate, *intervals
+
+
+def _narrower(
+    intervals_by: Callable[[VarianceComponents | None], tuple[Numbers, ...]],
+    pool: VarianceComponents | None,
+    launches: Launches,
+) -> tuple[Numbers, ...]:
+    """Intervals by a pool, or by it and the prior: what is known in general only bounds them.
+
+    Launches of a quiet machine show less noise than the prior expects.
+    """
+    intervals = intervals_by(pool)
+    prior = pool.with_prior(launches.prior_sigma) if pool else None
+    if prior is None:
+        return intervals
+    bounded = intervals_by(prior)
+    is_narrower = ~(bounded[0] >= intervals[0]) & ~np.isnan(bounded[0])
+    return tuple(np.where(is_narrower, *pair) for pair in zip(bounded, intervals, strict=True))
 
 
 def _by_the_other(

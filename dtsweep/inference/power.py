@@ -109,6 +109,8 @@ def _after_launches(
     degrees = float(contrast.degrees[0, 0])
     counts = launches.counts[[a, b]]
     further = np.arange(MOST_LAUNCHES + 1)
+    if contrast.in_turn[0, 0] and launches.in_turn is not None:
+        launches = launches.in_turn
     if contrast.paired[0, 0]:
         shared = int((launches.is_measured[a] & launches.is_measured[b]).sum())
         fewest = shared + further

@@ -176,9 +176,13 @@ def select(
     excess = differences.estimate + differences.half_width(zone_level)
     np.fill_diagonal(excess, 0.0)
     is_equal: _Truth = is_met & ~is_worse & (counts > 1) & (excess <= zone).all(axis=1)
-    means = differences.estimate.mean(axis=1)
+    # Of contenders alone: those that were measured in turn may have met drift elsewhere.
+    means = differences.estimate[:, ~is_worse].mean(axis=1)
     leader = _leader(points, candidates, greater=greater, is_worse=is_worse, means=means)
-    answer = _answer(candidates, leader, contenders=contenders, is_equal=is_equal)
+    is_tested = bool(differences.is_tested[leader].all())
+    answer = _answer(
+        candidates, leader, contenders=contenders, is_equal=is_equal, is_tested=is_tested
+    )
     chosen, is_decided = leader, answer is Answer.BEST
     is_cheaper = np.zeros(len(points), dtype=np.bool_)
     if answer is Answer.EQUAL:
@@ -235,14 +239,15 @@ def is_futile(
     return is_judged and more_launches > FUTILE_LAUNCHES * left
 
 
-def _answer(candidates: Candidates, leader: int, *, contenders: Rows, is_equal: _Truth) -> Answer:
+def _answer(
+    candidates: Candidates, leader: int, *, contenders: Rows, is_equal: _Truth, is_tested: bool
+) -> Answer:
     """Answer by the points that no other is significantly better than."""
     if len(candidates.counts) == 1:
         return Answer.ONLY_CANDIDATE
     if candidates.counts.max() < 2:
         return Answer.SINGLE_LAUNCH
-    is_launched_again = candidates.counts[leader] > 1
-    if len(contenders) == 1 and candidates.is_met[leader] and is_launched_again:
+    if len(contenders) == 1 and candidates.is_met[leader] and is_tested:
         return Answer.BEST
     if is_equal.any():
         return Answer.EQUAL

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.inference.variance import Numbers, VarianceComponents, pool_paired, pool_unpaired
+from dtsweep.inference.variance import (
+    PRIOR_SIGMA,
+    PRIOR_SIGMA_IN_TURN,
+    Numbers,
+    VarianceComponents,
+    pool_paired,
+    pool_unpaired,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,11 +38,25 @@ class Launches:
     """(points, launches), nan where a launch did not measure a point."""
     within_variance: Numbers
     """(points,) variance of a mean within its launch; nan where no window gives it."""
+    prior_sigma: float | None = None
+    """Standard deviation between launches that is expected, as `PRIOR_SIGMA`; None if unknown."""
+    in_turn: Launches | None = None
+    """Same points, by the sessions that measured some in turn; None without such sessions."""
 
     @cached_property
     def is_measured(self) -> NDArray[np.bool_]:
         """(points, launches), True where a launch measured a point."""
         return ~np.isnan(self.means)
+
+    @property
+    def windows_variance(self) -> Numbers:
+        """`within_variance`; 0 where no window at all knows it, as in a table of others' results.
+
+        The between-launch variance, which has a prior, then stands for both.
+        """
+        if self.prior_sigma is not None and np.isnan(self.within_variance).all():
+            return np.zeros_like(self.within_variance)
+        return self.within_variance
 
     @cached_property
     def counts(self) -> NDArray[np.intp]:
@@ -77,15 +98,16 @@ class Launches:
 
         None if no such point has a within-launch variance.
         """
-        is_pooled = (self.counts > 1) & ~np.isnan(self.within_variance)
+        is_pooled = (self.counts > 1) & ~np.isnan(self.windows_variance)
         if not is_pooled.any():
             return None
-        return pool_unpaired(
+        pool = pool_unpaired(
             self.residual_ss[is_pooled],
             (self.counts[is_pooled] - 1).astype("float64"),
-            self.within_variance[is_pooled],
+            self.windows_variance[is_pooled],
             launch_degrees=_degrees_of(self.is_measured[is_pooled]),
-        ).of_all(is_pooled)
+        )
+        return pool.of_all(is_pooled)
 
     @cached_property
     def paired_pool(self) -> VarianceComponents | None:
@@ -93,7 +115,7 @@ class Launches:
 
         None if no two points share two launches.
         """
-        is_pooled = self.is_measured & ~np.isnan(self.within_variance)[:, None]
+        is_pooled = self.is_measured & ~np.isnan(self.windows_variance)[:, None]
         before = -1
         while before != is_pooled.sum():
             before = is_pooled.sum()
@@ -107,7 +129,7 @@ class Launches:
         # One degree less for each point's mean, and for each launch but one of its set.
         launch_degrees = int(is_pooled.sum()) - len(is_pooled) - _degrees_of(is_pooled)
         means = np.where(is_pooled, self.means[rows][:, columns], np.nan)
-        pool = pool_paired(means, self.within_variance[rows], launch_degrees=launch_degrees)
+        pool = pool_paired(means, self.windows_variance[rows], launch_degrees=launch_degrees)
         return pool.of_all(rows)
 
 
@@ -125,36 +147,47 @@ def of_environment(trials: pd.DataFrame, env_id: Any) -> pd.DataFrame:
     return selected
 
 
-def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Launches:
+def launches_of(
+    trials: pd.DataFrame, of: str, *, relative: bool = False, has_prior: bool = False
+) -> Launches:
     """Arrange a measured column by point and launch.
 
     `Launches` pools the between-launch variance when it is first needed.
 
     Args:
         trials: of one environment, one row per launch of a point: `POINT`, `launch`, `of` and
-            `<of>_error`, its standard error within the launch. Rows where `of` is null are left
-            out.
+            `<of>_error`, its standard error within the launch; `in_turn` as `with_turns` adds it.
+            Rows where `of` is null are left out.
         of: a measured column.
         relative: as shares of the point's mean; else as it is.
+        has_prior: of logarithms, whose variance between launches is known in general.
     """
-    trials = trials[[*POINT, "launch", of, f"{of}_error"]].dropna(subset=[of])
+    trials = trials.dropna(subset=[of])
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
-    numbers = groups.ngroup()
-    points = trials.loc[~numbers.duplicated(), list(POINT)].reset_index(drop=True)
-    codes = numbers.to_numpy()
+    codes = groups.ngroup().to_numpy()
+    points = trials.loc[~groups.ngroup().duplicated(), list(POINT)].reset_index(drop=True)
     # Where all are null pandas makes numbers of them, which match no text.
     points = points.astype({"point_id": object, "env_id": object})
-    launches = trials["launch"].factorize()[0]
-    if relative:
-        unit = groups[of].transform("mean").to_numpy("float64")
-    else:
-        unit = np.ones(len(trials))
+    unit = groups[of].transform("mean") if relative else 1.0
+    values = trials.assign(code=codes, value=trials[of] / unit, error=trials[f"{of}_error"] / unit)
+    launches = _arranged(points, values, prior_sigma=PRIOR_SIGMA if has_prior else None)
+    if "in_turn" not in trials or trials["in_turn"].isna().all():
+        return launches
+    in_turn = values[values["in_turn"].notna()]
+    in_turn = in_turn.assign(launch=in_turn["in_turn"])
+    by_group = _arranged(points, in_turn, prior_sigma=PRIOR_SIGMA_IN_TURN)
+    return replace(launches, in_turn=by_group)
+
+
+def _arranged(points: pd.DataFrame, values: pd.DataFrame, *, prior_sigma: float | None) -> Launches:
+    """Arrange `value` and `error` by `code`, the number of the point, and by `launch`."""
+    codes, launches = values["code"].to_numpy(), values["launch"].factorize()[0]
     shape = (len(points), int(launches.max(initial=-1)) + 1)
     counts, means, squared_errors, error_counts = (np.zeros(shape) for _ in range(4))
-    error = trials[f"{of}_error"].to_numpy("float64") / unit
+    error = values["error"].to_numpy("float64")
     np.add.at(counts, (codes, launches), 1)
     np.add.at(error_counts, (codes, launches), ~np.isnan(error))
-    np.add.at(means, (codes, launches), trials[of].to_numpy("float64") / unit)
+    np.add.at(means, (codes, launches), values["value"].to_numpy("float64"))
     np.add.at(squared_errors, (codes, launches), np.nan_to_num(error) ** 2)
     means = np.divide(means, counts, out=np.full(shape, np.nan), where=counts > 0)
     # A window that drifts has no error of its own: its point's other launches say how much its
@@ -172,7 +205,7 @@ def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Lau
         out=np.full(len(points), np.nan),
         where=with_error > 0,
     )
-    return Launches(points, means, within_variance)
+    return Launches(points, means, within_variance, prior_sigma)
 
 
 def spread_of(trials: pd.DataFrame, of: str) -> pd.DataFrame:

@@ -90,6 +90,7 @@ class Reason(StrEnum):
 class Method(StrEnum):
     """Way in which two points were compared; the file `difference` explains each."""
 
+    IN_TURN = "in_turn"
     PAIRED = "paired"
     PAIRED_POOLED = "paired_pooled"
     POOLED = "pooled"

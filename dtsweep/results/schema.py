@@ -619,7 +619,7 @@ TRIALS: tuple[_Column, ...] = (
         "turn_samples_per_s",
         _FLOATS,
         "samples/s",
-        "samples/s of each of the trial's turns; the index is the cycle, in all trials of the group",
+        "samples/s of each of the trial's turns; the index is the cycle, the same in its group",
     ),
     _Column(
         "turn_latency_s",

@@ -118,9 +118,10 @@ def test_where_each_point_is_beaten_by_another_one_all_stay() -> None:
 
 
 @pytest.mark.slow
-def test_single_launches_that_close_a_circle_take_none_off() -> None:
-    # c beats a and a beats b, in the launch that both share; b beats c by the means. Beside points
-    # of quicker steps, which say how little points of a launch differ.
+def test_a_single_launch_of_a_quicker_session_beats_only_what_it_measured_too() -> None:
+    # c beats a and a beats b, in the launch that both share; b beats c by the means alone, which
+    # launches don't show. Points of quicker steps say how little points of a launch differ, and
+    # how far launches do.
     rng, speeds = np.random.default_rng(0), (1.0, 1.5)
     quick = [
         launch(f"d{number}", session, (9 - number / 2) * speed * noise, 1e-4)
@@ -133,7 +134,7 @@ def test_single_launches_that_close_a_circle_take_none_off() -> None:
     circle = [("a", 0, 100), ("a", 1, 150), ("b", 1, 135), ("c", 0, 110)]
     rows = [launch(point, session, rate, 1e-4) for point, session, rate in circle]
     found = frontier(trials(*quick, *rows)).set_index("point_id")["standing"]
-    assert found[["a", "b", "c"]].tolist() == ["undecided"] * 3
+    assert found[["a", "b", "c"]].tolist() == ["dominated", "dominated", "undecided"]
 
 
 def test_points_of_few_launches_have_no_probability_and_the_others_keep_theirs() -> None:

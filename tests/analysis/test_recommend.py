@@ -208,6 +208,26 @@ def test_single_launches_nearer_than_the_machine_may_have_drifted_are_contenders
     assert found.alternatives["point_id"].tolist() == ([] if contenders else ["a"])
 
 
+@pytest.mark.parametrize(("repeated", "answer"), [(True, "best"), (False, "single_launch")])
+def test_what_is_known_of_noise_in_general_bounds_that_of_two_launches(
+    answer: str, *, repeated: bool
+) -> None:
+    # Two rows alone tell a standard deviation of 1.0 to 73.5 %.
+    ladder = {8: 5200.0, 16: 10_100.0, 32: 21_300.0, 64: 37_000.0}
+    rows = [(workers, rate) for workers, rate in ladder.items()]
+    if repeated:
+        rows.append((32, 21_300 / 1.023))
+    found = one(
+        [
+            {"point_id": f"{workers}", "workers": workers, "samples_per_s": rate}
+            | {"harness": "imported", "session": None}
+            for workers, rate in rows
+        ]
+    )
+    assert (found.point["workers"], found.answer) == (64, answer)
+    assert found.is_decided == repeated
+
+
 def test_a_condition_leaves_points_out_and_counts_those_it_is_unknown_of() -> None:
     goal = Goal(maximize="samples_per_s", where="step_p99_s <= 200ms")
     found = one(
