@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis.canaries import COMPARED, WORLD
+from dtsweep.analysis.canaries import WORLD
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.study import Study, launch_sigma
 from dtsweep.report.labels import compression_label, model_columns, model_label
@@ -59,13 +59,12 @@ def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False
     ]
     if points["frontier_probability"].notna().any():
         remarks.append(remark("frontier_probability"))
-    remarks += [*_noise(study, points), *_windows(measured), *_exchange(measured)]
+    remarks += [*_noise(study, points), *_exchange(measured)]
     if points["compression_error"].notna().any():
         remarks.append(remark("compression_error"))
     if counts := counts_of(measured["stop_reason"].map(lambda end: _ENDS.get(end, end))):
         remarks.append(remark("window_ends", ends=counts))
     remarks += [*_gradients(measured), *_energy(measured), *_canaries(study.canaries)]
-    remarks += _failed_canaries(study.frame)
     if counts := counts_of(trials["flags"].explode()):
         meanings = {flag: FLAG_MEANINGS[flag] for flag in counts if flag in FLAG_MEANINGS}
         remarks.append(remark("flags", counts=counts, meanings=meanings))
@@ -168,18 +167,26 @@ def _canaries(canaries: pd.DataFrame) -> list[Remark]:
     """Say what canaries ran, the largest drift, and the sessions that drifted or may have."""
     if canaries.empty:
         return []
-    counts = canaries.groupby(list(COMPARED), dropna=False)["canaries"].transform("sum")
     drifts = canaries.dropna(subset=["drift"]).sort_values("drift", key=abs)
     drift = "unknown, as none has two"
     if len(drifts):
         drift = _drift(drifts.iloc[-1])
     sessions, worlds = canaries["session"].nunique(), len(canaries.drop_duplicates(WORLD))
-    imprecise = canaries[canaries["flagged"].isna() & (counts > 1)]
-    return [
-        remark("canaries", sessions=sessions, worlds=worlds, drift=drift),
-        *_sessions("canaries_drifted", canaries[canaries["flagged"].fillna(value=False)]),
-        *_sessions("canaries_imprecise", imprecise),
-    ]
+    remarks = [remark("canaries", sessions=sessions, worlds=worlds, drift=drift)]
+    drifted = canaries[canaries["flagged"].fillna(value=False)]
+    if len(drifted):
+        names = drifted["session"].astype(str).unique().tolist()
+        count = int(drifted["trials"].sum())
+        remarks.append(
+            remark(
+                "canaries_drifted",
+                limit=CANARY_DRIFT,
+                sessions=len(names),
+                trials=count,
+                names=names,
+            )
+        )
+    return remarks
 
 
 def _drift(session: pd.Series[Any]) -> str:
@@ -192,15 +199,6 @@ def _drift(session: pd.Series[Any]) -> str:
     return f"{words} %"
 
 
-def _sessions(code: str, rows: pd.DataFrame) -> list[Remark]:
-    """Name the sessions of some canaries, with their trials; empty if there are none."""
-    if rows.empty:
-        return []
-    names = rows["session"].astype(str).unique().tolist()
-    trials = int(rows["trials"].sum())
-    return [remark(code, limit=CANARY_DRIFT, sessions=len(names), trials=trials, names=names)]
-
-
 def _noise(study: Study, points: pd.DataFrame) -> list[Remark]:
     """State how much launches of a point differ, in each environment where they show it."""
     if len(points) < 2 or points["launches"].max() == 1:
@@ -211,28 +209,3 @@ def _noise(study: Study, points: pd.DataFrame) -> list[Remark]:
         remark("noise", where=f" in env_id {env_id}" if len(spreads) > 1 else "", sigma=spread)
         for env_id, spread in spreads["spread"].items()
     ]
-
-
-def _windows(trials: pd.DataFrame) -> list[Remark]:
-    """State the steps and seconds that the intervals within one launch speak of."""
-    windows = trials[["measured_steps", "window_s"]].dropna().astype("float64")
-    if windows.empty:
-        return []
-    ends = windows.agg(["min", "max"])
-    steps, seconds = (ends[name].to_list() for name in ends)
-    return [remark("windows", steps=steps, seconds=seconds)]
-
-
-def _failed_canaries(frame: pd.DataFrame) -> list[Remark]:
-    """Say why canaries that ran did not end `ok`: for each status, by the first of them."""
-    ran = frame[frame["role"].isin(["canary"]) & (frame["status"] != "cancelled")]
-    failed = ran[ran["status"] != "ok"]
-    if failed.empty:
-        return []
-    reasons = {}
-    for status, rows in failed.groupby("status"):
-        reason, log = rows[["reason", "log"]].astype("object").fillna("").iloc[0]
-        reasons[f"{len(rows)} {status}"] = reason or "no reason stored"
-        if log:
-            reasons[f"{len(rows)} {status}"] += f" (log: {log})"
-    return [remark("canaries_failed", failed=len(failed), ran=len(ran), reasons=reasons)]

@@ -276,15 +276,12 @@ def _condition(recommendation: Recommendation, varying: Sequence[str]) -> list[R
 
 
 def _left_out(recommendation: Recommendation) -> list[Remark]:
-    """Count the points that are unknown, too slow or implausible."""
+    """Count the points of which too little is known, and those that are implausible."""
     columns = list(recommendation.unmeasured)
     remarks = []
     if count := recommendation.unknown:
         way = way_to_measure(columns)
         remarks.append(remark("left_out_unknown", count=count, columns=columns, way=way))
-    if count := recommendation.slow:
-        share = recommendation.goal.least_rate
-        remarks.append(remark("left_out_slow", count=count, share=share))
     if count := recommendation.implausible:
         remarks.append(remark("left_out_implausible", count=count))
     return remarks

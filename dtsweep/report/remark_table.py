@@ -131,9 +131,6 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
     },
     "note": {
         "left_out_unknown": "Left out: {count:# point} of which {columns:or} is not known{way}.",
-        "left_out_slow": (
-            "Left out: {count:# point} with less than {share:share} of the best samples_per_s."
-        ),
         "left_out_implausible": "Left out: {count:# point} whose numbers can't be trusted.",
         "alternative": "Alternative with {advantage}: {point} has {figures:and}{why_not}.",
         "objectives": "Frontiers are of {objectives:all}; the plot shows step time and throughput.",
@@ -143,14 +140,6 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
         "noise": (
             "Noise{where}: samples/s of one point differ by {sigma:share1} between launches "
             "(standard deviation)."
-        ),
-        "canaries_failed": (
-            "Canary: {failed} of {ran} did not end ok, so less is known of whether the machine "
-            "drifted.{reasons:lines}"
-        ),
-        "windows": (
-            "Each trial was timed for {steps:span} steps ({seconds:span} s). ± is half of a 95 % "
-            "interval."
         ),
         "bounds": "Points on frontiers by what limits them: {counts:counts}.",
         "knee_found": (
@@ -224,10 +213,6 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
         "canaries": (
             "Canaries, which repeat one point, ran in {sessions:# session} of {worlds:# world}; "
             "largest drift within a session: {drift}."
-        ),
-        "canaries_imprecise": (
-            "Canaries are too imprecise to exclude a drift of {limit:share} in {sessions:# "
-            "session} with {trials:# trial}: {names:list}."
         ),
         "flags": "Trials by flag: {counts:counts}.{meanings:lines}",
     },

@@ -12,7 +12,7 @@ from typing import Any
 
 from dtsweep.report.remark_table import SENTENCES, Severity
 from dtsweep.sweep.values import python_value
-from dtsweep.text import count_of, format_number, in_percent, listed, percent, percent_up
+from dtsweep.text import count_of, in_percent, listed, percent
 
 _NAMED = 3
 """Names of a list that a sentence has; the others are counted."""
@@ -111,28 +111,14 @@ def _counts(values: Mapping[str, int]) -> str:
     return "; ".join(f"{name} ({count})" for name, count in values.items())
 
 
-def _span(ends: Sequence[float]) -> str:
-    """Write two ends: "1.07 to 2.71"; whole numbers as they are, and equal ends once."""
-    texts = []
-    for end in ends:
-        if end == int(end):
-            texts.append(f"{int(end):,}")
-        else:
-            texts.append(format_number(end, digits=3))
-    return " to ".join(dict.fromkeys(texts))
-
-
 _FORMATS: Mapping[str, Callable[[Any], str]] = {
-    "up": percent_up,
     "limit": percent,
     "share": in_percent,
     "share1": lambda share: in_percent(share, digits=1),
     "list": lambda names: listed(names, most=_NAMED),
-    "names": lambda names: listed(names, most=_NAMED, last=" and "),
     "and": " and ".join,
     "or": " or ".join,
     "all": "; ".join,
-    "span": _span,
     "lines": _lines,
     "counts": _counts,
 }

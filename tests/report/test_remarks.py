@@ -52,12 +52,13 @@ def test_every_sentence_is_that_of_a_remark_that_is_made() -> None:
 
 
 def test_a_remark_gives_its_code_its_severity_its_numbers_and_its_text() -> None:
-    one = remark("left_out_slow", count=2, share=np.float64(0.5))
+    one = remark("noise", where="", sigma=np.float64(0.03125))
     assert json.loads(json.dumps(one.as_json())) == {
-        "code": "left_out_slow",
+        "code": "noise",
         "severity": "note",
-        "numbers": {"count": 2, "share": 0.5},
-        "text": "Left out: 2 points with less than 50 % of the best samples_per_s.",
+        "numbers": {"where": "", "sigma": 0.03125},
+        "text": "Noise: samples/s of one point differ by 3.1 % between launches (standard "
+        "deviation).",
     }
     assert paragraph([one, remark("no_other")]).endswith("no other point is a candidate.")
 
@@ -72,12 +73,6 @@ def test_a_remark_gives_its_code_its_severity_its_numbers_and_its_text() -> None
             "Open whether they meet it, too: a, b, c and 1 more.",
         ),
         ("bounds", {"counts": {"input": 2}}, "Points on frontiers by what limits them: input (2)."),
-        (
-            "windows",
-            {"steps": [20, 1000], "seconds": [1.0693, 2.0]},
-            "Each trial was timed for 20 to 1,000 steps (1.07 to 2 s). "
-            "± is half of a 95 % interval.",
-        ),
         (
             "flags",
             {"counts": {"drift": 1}, "meanings": {"drift": "it drifts"}},

@@ -189,9 +189,9 @@ def test_a_point_whose_window_was_not_the_job_as_it_goes_on_says_so_beside_its_n
     ]
     lines = [line.split() for line in printed(trials(*rows)).splitlines()]
     assert ["1", "drift", "unstable"] in [[*line[:1], *line[-2:]] for line in lines]
-    (sound,) = [line for line in lines if line[:1] == ["2"]]
-    assert "R" in sound
-    assert "spiky" not in sound
+    sound = [line for line in lines if line[:1] == ["2"]]
+    assert any("R" in line for line in sound)
+    assert not any({"spiky", "drift"} & {*line} for line in sound)
     unknown = printed(trials(doubted | {"env_id": None, "flags": ["drift"]}))
     assert ["50.00", "80.00", "R", "drift"] in [line.split() for line in unknown.splitlines()]
 
@@ -287,9 +287,7 @@ FULL = POINT | {"workers": 2, "comm_reason": "no memory for it"}
 SHORT = {"backend": "nccl", "window_s": 2.0}
 OLD = {"env_id": "a1", "torch_version": "2.11"}
 NEW = {"env_id": "b2", "torch_version": "2.13"}
-WRONG = {"status": "user_error", "log": "logs/s/0.log"}
 LARGEST = "largest drift within a session: "
-VAGUE = "Canaries are too imprecise to exclude a drift of 2 % in 1 session with 1 trial: s."
 
 Rows = list[dict[str, Any]]
 
@@ -313,8 +311,8 @@ SAID: list[tuple[Rows, str]] = [
         watched(0.1, 0.11),
         f"{LARGEST}10.0 ± 1.6 %. Drift above 2 % in 1 session with 1 trial: s.",
     ),
-    (watched(0.1, 0.104, half_width=0.03), f"{LARGEST}at most 9 %. {VAGUE}"),
-    (watched(0.1, 0.11, half_width=None), f"{LARGEST}10.0 %. {VAGUE}"),
+    (watched(0.1, 0.104, half_width=0.03), f"{LARGEST}at most 9 %."),
+    (watched(0.1, 0.11, half_width=None), f"{LARGEST}10.0 %."),
     (watched(0.1), f"{LARGEST}unknown, as none has two."),
     (
         [*[PRECISE] * 2, {"stop_reason": "max_seconds"}, {"stop_reason": "max_steps", **NAN}],
@@ -352,29 +350,10 @@ SELDOM: list[tuple[Rows, str]] = [
     ),
     (
         [
-            POINT | {"point_id": "a", "measured_steps": 20, "window_s": 0.81234},
-            POINT | {"point_id": "b", "measured_steps": 1000, "window_s": 2.0},
-        ],
-        "timed for 20 to 1,000 steps (0.812 to 2 s).",
-    ),
-    (
-        [
             *(POINT | ENDS | {"point_id": p, "step_p50_s": s} for p in "abcd" for s in (0.1, 0.12)),
             POINT | ENDS,
         ],
         "1 point with one launch: widened by the spread between launches",
-    ),
-    (
-        [
-            *watched(0.1),
-            canary("s", 0.1, **WRONG, reason="rank 0: ValueError: [/red] boom"),
-            canary("t", 0.1, **WRONG, reason="else"),
-            canary("s", 0.1, status="oom_device", reason=None),
-            canary("s", 0.1, status="cancelled"),
-        ],
-        "Canary: 3 of 4 did not end ok, so less is known of whether the machine drifted. "
-        "1 oom_device: no reason stored "
-        "2 user_error: rank 0: ValueError: [/red] boom (log: logs/s/0.log)",
     ),
 ]
 
