@@ -303,15 +303,15 @@ def _in_unit(value: float, low: float, high: float, *, unit: tuple[float, str]) 
     return format_ends(value / size, low / size, high / size) + letter
 
 
-def listed(words: Sequence[str], *, most: int, last: str = ", ") -> str:
-    """Join words with commas, and `last` before the last one; those beyond `most` are counted.
+def listed(words: Sequence[str], *, most: int) -> str:
+    """Join words with commas; those beyond `most` are counted.
 
     >>> listed(["a", "b", "c"], most=3), listed(["a", "b", "c"], most=2)
     ('a, b, c', 'a, b and 1 more')
     """
     if len(words) > most:
         return f"{', '.join(words[:most])} and {len(words) - most} more"
-    return last.join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+    return ", ".join(words)
 
 
 def count_of(number: int, noun: str) -> str:

@@ -167,23 +167,26 @@ def _on_only_candidate(recommendation: Recommendation) -> list[Remark]:
 
 def _on_best(recommendation: Recommendation) -> Remark:
     """Say by how much every other point is worse, at least."""
-    objective, others = recommendation.objective, recommendation.others
+    objective = recommendation.objective
     if objective.is_exact:
         return remark("others_lower" if objective.maximize else "others_higher")
-    low, high = (others[name].astype("float64") for name in ("ratio_low", "ratio_high"))
-    if objective.is_relative:
-        low, high = low - 1, 1 - 1 / high
-        leads = low if objective.maximize else -high / (1 - high)
-    else:
-        leads = low if objective.maximize else -high
     # An untested pair is compared with an assumed noise, which gives no limit.
-    least = float(leads.min(skipna=False))
+    least = float(_least_leads(recommendation).min(skipna=False))
     if math.isnan(least):
         return remark("better_assumed", sigma=ASSUMED_SIGMA)
     words = _gain(least, recommendation, is_lower_limit=True)
     if words:
         words = f", by at least {words}"
     return remark("better", least=words, lead=least, confidence=recommendation.confidence)
+
+
+def _least_leads(recommendation: Recommendation) -> pd.Series[float]:
+    """Lower limit of how much better the point is than each other one, as `possible_gain`."""
+    objective, others = recommendation.objective, recommendation.others
+    low, high = (others[name].astype("float64") for name in ("ratio_low", "ratio_high"))
+    if objective.is_relative:
+        return (low if objective.maximize else 1 / high) - 1
+    return low if objective.maximize else -high
 
 
 def _on_equal(recommendation: Recommendation) -> Remark:
@@ -222,7 +225,9 @@ def _on_undecided(recommendation: Recommendation) -> Remark:
     if contenders.empty:
         return remark("better_assumed", sigma=ASSUMED_SIGMA)
     gain = float(contenders["possible_gain"].max())
-    launches = _launches(recommendation)
+    launches, confidence = _launches(recommendation), recommendation.confidence
+    if gain <= 0:
+        return remark("none_better", confidence=confidence, why="")
     is_tested = bool(contenders["ratio_low"].notna().all())
     if math.isnan(gain) or (recommendation.objective.is_relative and gain > _LARGEST_LOSS):
         reason = f": {launches} launches of a point differ too much"
@@ -233,7 +238,7 @@ def _on_undecided(recommendation: Recommendation) -> Remark:
         return remark("loss_assumed", most=_gain(gain, recommendation), sigma=ASSUMED_SIGMA)
     return remark(
         "loses_at_most",
-        confidence=recommendation.confidence,
+        confidence=confidence,
         most=_gain(gain, recommendation),
         possible_gain=gain,
         launches=launches,
@@ -249,9 +254,8 @@ def _launches(recommendation: Recommendation) -> int:
 def _what_next(recommendation: Recommendation) -> list[Remark]:
     """Name the one run that would decide, with its time; empty where nothing is open."""
     answer, noise = recommendation.answer, recommendation.noise
-    if answer is Answer.ONLY_CANDIDATE and not recommendation.not_begun:
-        return []
-    if recommendation.is_decided:
+    is_alone = answer is Answer.ONLY_CANDIDATE and not recommendation.not_begun
+    if is_alone or recommendation.is_decided or recommendation.objective.is_exact:
         return []
     if recommendation.is_futile:
         return [_futile(recommendation)]
@@ -277,7 +281,7 @@ def _futile(recommendation: Recommendation) -> Remark:
     """Say what settles the question without further rounds."""
     most = float(recommendation.contenders["possible_gain"].max())
     way = "measure on a quiet machine"
-    if recommendation.objective.is_relative and most <= _LARGEST_LOSS:
+    if recommendation.objective.is_relative and 0 < most <= _LARGEST_LOSS:
         way = f"`--indifference {math.ceil(most * 100)}%` settles it at once"
     return remark("futile", way=way)
 

@@ -43,12 +43,12 @@ _NOISY_DRIFT = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """What is said of one recommendation."""
+    """Words on one recommendation."""
 
     answer: Sequence[Remark]
     """Lines of the answer, six at most; without a recommendation the reason for that."""
     doubts: Sequence[Remark] = ()
-    """What may change the choice, a line each."""
+    """Doubts that may change the choice, a line each."""
     others: Sequence[Remark] = ()
     """Points that were left out, and points that are better in another respect."""
 

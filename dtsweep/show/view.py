@@ -114,13 +114,13 @@ def _answers(content: Content) -> list[dict[str, Any]]:
 
 def _answer(recommendation: Recommendation, advice: Advice, content: Content) -> dict[str, Any]:
     bound = rows_of_bounds(recommendation.point.to_frame().T, content.bounds).iloc[0]
+    tries = [f"Try `{axis.axis}`: {axis.why}." for axis in bound["next_axes"]]
     return {
         "state": in_short(recommendation),
         "is_decided": bool(recommendation.is_decided),
         "sentences": [one.text for one in advice.answer],
         "doubts": [one.text for one in advice.doubts],
-        "others": [one.text for one in advice.others],
-        "axes": [{"axis": axis.axis, "why": axis.why} for axis in bound["next_axes"]],
+        "more": [*(one.text for one in advice.others), *tries],
     }
 
 
