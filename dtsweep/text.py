@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -48,6 +49,8 @@ _KNOWN_TO = 0.5
 WIDE_MARK = "~ is not known to better than ± 50 %"
 """Meaning of the mark of such a value."""
 
+_IS_WIDE = re.compile(r"(^| )~\d")
+
 
 def say(console: Console, text: str, *, style: str = "") -> None:
     """Print words literally: a reason or a path is no markup and no terminal control sequence."""
@@ -61,6 +64,8 @@ def plain(text: str, *, style: str = "") -> Text:
 
 def print_table(columns: Mapping[str, Sequence[str]], *, console: Console, style: str = "") -> None:
     """Print columns side by side, close together where the terminal is narrow.
+
+    A mark of values that are not well known is explained below.
 
     Args:
         columns: header to the column's cells, all of one length.
@@ -80,6 +85,8 @@ def print_table(columns: Mapping[str, Sequence[str]], *, console: Console, style
     for row in zip(*columns.values(), strict=True):
         table.add_row(*map(Text, map(one_line, row)), style=style)
     console.print(table)
+    if any(_IS_WIDE.search(cell) for column in columns.values() for cell in column):
+        say(console, f"{WIDE_MARK}.", style=style)
 
 
 def tables_that_fit(

@@ -228,14 +228,11 @@ def _on_undecided(recommendation: Recommendation) -> Remark:
     launches, confidence = _launches(recommendation), recommendation.confidence
     if gain <= 0:
         return remark("none_better", confidence=confidence, why="")
-    is_tested = bool(contenders["ratio_low"].notna().all())
     if math.isnan(gain) or (recommendation.objective.is_relative and gain > _LARGEST_LOSS):
         reason = f": {launches} launches of a point differ too much"
         if launches == 1:
             reason = ": each was launched once"
         return remark("loss_unknown", reason=reason, possible_gain=gain, launches=launches)
-    if not is_tested:
-        return remark("loss_assumed", most=_gain(gain, recommendation), sigma=ASSUMED_SIGMA)
     return remark(
         "loses_at_most",
         confidence=confidence,

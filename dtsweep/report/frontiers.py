@@ -11,7 +11,6 @@ from dtsweep.analysis import difference
 from dtsweep.analysis.frontier import UPDATE
 from dtsweep.analysis.settings import plain_training_in
 from dtsweep.analysis.study import Study
-from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.spread import of_environment
 from dtsweep.report.labels import (
     argument_columns,
@@ -21,7 +20,7 @@ from dtsweep.report.labels import (
     update_labels,
 )
 from dtsweep.sweep.modes import AS_WRITTEN
-from dtsweep.text import count_of, in_percent
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,9 +30,6 @@ _OWN_EXACT = (
     "the mean, is not checked."
 )
 """Meaning of exact updates of a training loop of the user."""
-
-_ONE_LAUNCH_SHOWS = 1.96 * 2**0.5 * ASSUMED_SIGMA
-"""Smallest difference of two single launches that is more than their assumed noise."""
 
 _INEXACT = "Updates that are not exact may need more samples to the same loss."
 """Meaning of updates of the semantics `CHANGED`."""
@@ -173,11 +169,7 @@ class Frontier:
         """Meaning of the mark of undecided points; empty if there are none."""
         if not (self.points["standing"] == "undecided").any():
             return ""
-        noise = "not significantly"
-        if self.points["launches"].max() == 1:
-            limit = in_percent(_ONE_LAUNCH_SHOWS)
-            noise = f"by less than the assumed noise of single launches ({limit})"
-        return f"undecided: another point is better in all objectives, but {noise}"
+        return "undecided: another point is better in all objectives, but not significantly"
 
 
 def frontiers_of(

@@ -72,7 +72,7 @@ def _name_of(
     settings = label.removeprefix(mode).strip()
     if plain is not None and row["point_id"] == plain["point_id"]:
         return f"plain ddp with {settings}".removesuffix(" with ")
-    if mode == point_label(point, []):
+    if settings and mode == point_label(point, []):
         return f"the one with {settings}"
     return label
 
@@ -125,10 +125,10 @@ def _better_by(other: pd.Series[Any], recommendation: Recommendation) -> str:
     ratio, low, high = (float(other[f"ratio{end}"]) for end in ("", "_low", "_high"))
     if not recommendation.objective.maximize:
         ratio, low, high = 1 / ratio, 1 / high, 1 / low
-    zone = recommendation.zone
-    if math.isnan(low):
+    zone, is_tested = recommendation.zone, not math.isnan(low)
+    if not is_tested:
         low = high = ratio
-    if 1 / (1 + zone) <= low and high <= 1 + zone:
+    elif 1 / (1 + zone) <= low and high <= 1 + zone:
         return f"equal within {percent(zone)} to"
     if high < 1:
         return f"{in_percent(1 - ratio)} worse than"

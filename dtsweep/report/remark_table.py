@@ -39,9 +39,6 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
             "launch}."
         ),
         "loss_unknown": "How much it loses at most to the best is not known{reason}.",
-        "loss_assumed": (
-            "Not sure: it loses at most {most}, if launches differ by the usual {sigma:limit}."
-        ),
         "one_launch_open": (
             "Not sure: {count:# other} may be as good; launches usually differ by {sigma:limit}."
         ),
@@ -77,9 +74,7 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
         "at_limit": "It meets {where} within {zone:limit} of the limit.",
         "also_open": "Open whether they meet it, too: {points:list}.",
         "cheaper_open": "Fewer workers may be equal, too: {points:list}.",
-        "quieter": (
-            "Other work disturbed the measurement: on a quiet machine it needs fewer launches."
-        ),
+        "quieter": "The machine was busy: when it is quiet, the answer needs fewer launches.",
         "other_updates": (
             "Its updates are {semantics}. Updates that are not exact may need more samples to the "
             "same loss."

@@ -250,8 +250,6 @@ def _print_frontier(
         sentences.append(f"{frontier.alone}: --all shows them.")
     if len(dominated) and not show_all:
         sentences.append(f"{frontier.dominated_count} not shown: --all shows them.")
-    if "~" in "".join(tables[0].loc[best.index].astype(str).to_numpy().ravel()):
-        sentences.append(f"{WIDE_MARK}.")
     if narrow:
         sentences.append(f"Without room here: {narrow}.")
     if any(sentences):

@@ -96,8 +96,8 @@ def test_lossy_points_have_a_column_of_their_error_at_80_columns() -> None:
     rows.append(lossy | other | {"step_p50_s": 0.04, "samples_per_s": 60})
     text = printed(trials(*rows, {"samples_per_s": 70, "step_p50_s": 0.06}), width=80)
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "ddp topk ratio=0.01 50 ± 0 80 ± 0 95.00" in lines
-    assert "ddp topk ratio=0.1 40.00 60.00 60.00" in lines
+    assert [line for line in lines if line.startswith("ddp topk ratio=0.01 50 ± 0 80 ± 0 95.00")]
+    assert [line for line in lines if line.startswith("ddp topk ratio=0.1 40.00 60.00 60.00")]
     assert "error %: one compressed exchange against the mean of the values themselves." in text
 
 
@@ -387,7 +387,7 @@ def test_the_first_screen_has_the_recommendation_what_to_ignore_and_the_plot() -
     lines = printed(frame, width=80, show_all=False).splitlines()[:24]
     screen = "\n".join(lines)
     assert "For now take ddp workers=2" in screen
-    assert "Other work disturbed the measurement" in screen
+    assert "The machine was busy" in screen
     assert "samples/s  ● exact  ▲ stale  ■ local  ○ hollow: beaten" in screen
     assert lines[-1].startswith("   └")
 
