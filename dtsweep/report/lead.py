@@ -23,6 +23,9 @@ _PLAIN = Point()
 _MANY_TIMES = 2.0
 """Ratio from which on it is written as a factor."""
 
+_ALIKE = 0.005
+"""Difference of single launches, as a share, below which it would be 0 %."""
+
 
 def lead(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:
     """Say how much better the point is than the next one and than the plain choice."""
@@ -130,6 +133,8 @@ def _better_by(other: pd.Series[Any], recommendation: Recommendation) -> str:
         low = high = ratio
     elif 1 / (1 + zone) <= low and high <= 1 + zone:
         return f"equal within {percent(zone)} to"
+    if not is_tested and abs(ratio - 1) < _ALIKE:
+        return "as good as"
     if high < 1:
         return f"{in_percent(1 - ratio)} worse than"
     if low <= 1:
