@@ -14,16 +14,20 @@ from dtsweep.inference.selection import (
     Candidates,
     Selection,
     differences_of,
-    is_futile,
     points_to_launch,
     select,
 )
 from dtsweep.inference.spread import Launches
-from dtsweep.inference.variance import PRIOR_SIGMA, Numbers
+from dtsweep.inference.turns import effects_of
+from dtsweep.inference.variance import PRIOR_SIGMA, PRIOR_SIGMA_IN_TURN, Numbers
 from dtsweep.inference.windows import NORMAL_95, Variances
 
 Draw = Callable[[Rows, int, float], Numbers]
 """Costs of points in a launch, by its number and the standard error of its windows, as a share."""
+
+
+Turns = Callable[[Rows], Numbers]
+"""Costs of points in each cycle of turns, (points, cycles)."""
 
 
 class Rules(NamedTuple):
@@ -65,6 +69,10 @@ class Rehearsal:
     """(points, launches) costs, nan where a launch did not measure a point."""
     within: Numbers
     """(points, launches) within-launch variances; 0 where a launch did not measure a point."""
+    in_turn: Numbers | None = None
+    """(points, sessions) levels of points that were measured in turn, nan of others."""
+    in_turn_within: Numbers | None = None
+    """(points, sessions) their within-launch variances; 0 of others."""
     trials: list[int] = field(default_factory=list)
     """Of each round that was played."""
     window_s: float = 0.0
@@ -82,9 +90,19 @@ class Rehearsal:
         """The launches so far; points have no names."""
         import pandas as pd
 
-        within_variance = self.within.sum(axis=1) / np.maximum(self.counts, 1)
         points = pd.DataFrame(index=range(len(self.means)))
-        return Launches(points, self.means, within_variance, PRIOR_SIGMA)
+        in_turn = None
+        if self.in_turn is not None and self.in_turn_within is not None:
+            variance = _mean_variance(self.in_turn_within, self.in_turn)
+            in_turn = Launches(points, self.in_turn, variance, PRIOR_SIGMA_IN_TURN, is_in_turn=True)
+        variance = _mean_variance(self.within, self.means)
+        return Launches(points, self.means, variance, PRIOR_SIGMA, in_turn=in_turn)
+
+
+def _mean_variance(within: Numbers, means: Numbers) -> Numbers:
+    counts = (~np.isnan(means)).sum(axis=1)
+    variance: Numbers = np.where(counts > 0, within.sum(axis=1) / np.maximum(counts, 1), np.nan)
+    return variance
 
 
 def play(
@@ -93,6 +111,7 @@ def play(
     candidates: Candidates,
     windows: Windows,
     rules: Rules,
+    turns: Turns | None = None,
 ) -> Rehearsal:
     """Play rounds until the selection is decided or a point has all its launches.
 
@@ -102,11 +121,15 @@ def play(
         candidates: properties of the points; `counts` is filled in.
         windows: of the rounds.
         rules: of the question.
+        turns: makes the cycles of points that are measured in turn; None measures whole windows.
     """
     launched = _next_points(rehearsal, candidates, rules)
     while len(launched) and rehearsal.counts.max() < rules.max_launches:
         error = _window_error(rehearsal, windows, rules)
-        _add_launch(rehearsal, draw, launched, error)
+        if turns is None or len(launched) == 1:
+            _add_launch(rehearsal, draw, launched, error)
+        else:
+            _add_turns(rehearsal, launched, turns(launched))
         rehearsal.trials.append(len(launched))
         rehearsal.window_s += len(launched) * windows.length_s(error)
         launched = _next_points(rehearsal, candidates, rules)
@@ -114,20 +137,15 @@ def play(
 
 
 def _next_points(rehearsal: Rehearsal, candidates: Candidates, rules: Rules) -> Rows:
-    """Points of the next round: the open ones; none if it is decided or futile."""
+    """Points of the next round: the open ones; none if it is decided or not worth its time."""
     selection = _selected(rehearsal, candidates, rules)
     points = points_to_launch(selection)
-    pool = rehearsal.launches.pool
-    if pool is None or not len(points):
+    if selection.forecast is None or not len(points):
         return points
-    is_given_up = is_futile(
-        float(selection.more_launches[points].max()),
-        launches=int(rehearsal.counts.max()),
-        max_launches=rules.max_launches,
-        sigma=max(0.0, pool.between_variance) ** 0.5,
-        zone=rules.zone,
-    )
-    return points[:0] if is_given_up else points
+    launches = int(rehearsal.counts.max())
+    left = max(rules.max_launches - launches, launches)
+    share = len(points) / sum(rehearsal.trials)
+    return points if selection.forecast.is_worth(share=share, left=left) else points[:0]
 
 
 def _selected(rehearsal: Rehearsal, candidates: Candidates, rules: Rules) -> Selection:
@@ -169,6 +187,19 @@ def _add_launch(rehearsal: Rehearsal, draw: Draw, points: Rows, error: float) ->
     means[points], within[points] = draw(points, number, error), error**2
     rehearsal.means = np.column_stack([rehearsal.means, means])
     rehearsal.within = np.column_stack([rehearsal.within, within])
+
+
+def _add_turns(rehearsal: Rehearsal, points: Rows, logs: Numbers) -> None:
+    levels, errors = effects_of(logs)
+    means = np.full(len(rehearsal.means), np.nan)
+    within = np.zeros(len(means))
+    means[points], within[points] = levels + logs.mean(), errors**2
+    rehearsal.means = np.column_stack([rehearsal.means, means])
+    rehearsal.within = np.column_stack([rehearsal.within, within])
+    if rehearsal.in_turn is None or rehearsal.in_turn_within is None:
+        rehearsal.in_turn = rehearsal.in_turn_within = np.empty((len(means), 0))
+    rehearsal.in_turn = np.column_stack([rehearsal.in_turn, means])
+    rehearsal.in_turn_within = np.column_stack([rehearsal.in_turn_within, within])
 
 
 def first_round(points: int, draw: Draw, windows: Windows) -> Rehearsal:

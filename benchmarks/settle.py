@@ -5,7 +5,8 @@ distributed job (`scaling/` of the folder `DTSWEEP_TEST_DATA`); the tops of some
 so that the best point leads by a given distance. A launch shifts all its points alike, and each
 point by itself: half of the variance between launches is shared. `heavy` has Student's t with 3
 degrees of freedom between launches, `drift` a machine that slows down from launch to launch, by 2 %
-in all, and a random walk in between.
+in all, and a random walk in between. `recorded` are blocks of cycles that were recorded on a busy
+machine (`drift.json`): whole windows see a block each, points in turn the same one (`in turn`).
 
 A *right* answer chooses a point that is within the indifference zone of the best. `wrong best` is
 one that is called the best and is not; `wrong equal` is one that is farther than the zone from the
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,11 +32,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.log_entry import heading, table
-from benchmarks.rehearsal import Rules, Windows, first_round, play
+from benchmarks.rehearsal import Rules, Turns, Windows, first_round, play
 from dtsweep.inference.contrasts import contrasts
 from dtsweep.inference.looks import look_level
 from dtsweep.inference.selection import Candidates, Selection, differences_of, select
 from dtsweep.inference.spread import Launches
+from dtsweep.inference.variance import PRIOR_SIGMA
 from dtsweep.inference.verdicts import Answer
 
 Numbers = NDArray[np.float64]
@@ -63,9 +66,38 @@ class Noise(NamedTuple):
 
 
 NOISES = (
-    *(Noise(sigma) for sigma in (0.005, 0.01, 0.02, 0.04)),
+    *(Noise(sigma) for sigma in (0.005, 0.01, 0.02, 0.04, 0.1)),
     *(Noise(0.02, kind) for kind in ("heavy", "drift")),
+    Noise(0.01, "recorded"),
 )
+
+CYCLES = 20
+"""Of turns in a session; as many turns long is a whole window."""
+
+
+class Recorded:
+    """Drift that was recorded: what points share in a cycle, and what each has of its own."""
+
+    def __init__(self) -> None:
+        records = json.loads((Path(__file__).parent / "drift.json").read_text())
+        logs = [np.array(record["logarithms"]) for record in records]
+        logs = [one for one in logs if one.shape[1] > CYCLES]
+        self.shared = [one.mean(axis=0) for one in logs]
+        scale = [(len(one) / (len(one) - 1)) ** 0.5 for one in logs]
+        residuals = [
+            size * (one - shared)
+            for one, shared, size in zip(logs, self.shared, scale, strict=True)
+        ]
+        self.own = [row - row.mean() for one in residuals for row in one]
+
+    def block(self, series: list[Numbers], rng: np.random.Generator) -> Numbers:
+        """Draw a block of `CYCLES` cycles."""
+        one = series[rng.integers(len(series))]
+        start = rng.integers(len(one) - CYCLES + 1)
+        return one[start : start + CYCLES]
+
+
+RECORDED = Recorded()
 
 
 def surfaces() -> dict[str, Numbers]:
@@ -95,6 +127,8 @@ TRUTHS = (
     Truth("as published", None),
     Truth("best leads by 2 zones or more", lambda rng: rng.uniform(2, 4) * ZONE),
     Truth("two within half a zone", lambda rng: rng.uniform(0, 0.5) * ZONE),
+    Truth("two just over a zone apart", lambda rng: rng.uniform(1.0, 1.3) * ZONE),
+    Truth("two nearly equal", lambda rng: rng.uniform(0, 0.05) * ZONE),
 )
 
 
@@ -123,6 +157,9 @@ class Machine:
     def __call__(self, points: NDArray[np.intp], number: int, error: float) -> Numbers:
         """Costs of points in a launch, with windows of this standard error."""
         part = self.noise.sigma / 2**0.5
+        if self.noise.kind == "recorded":
+            places = range(len(points))
+            return np.array([self.cycles(points[[place]]).mean() for place in places])
         own = self.rng.normal(0, part, len(points))
         if self.noise.kind == "heavy":
             own = part * self.rng.standard_t(3, len(points)) / 3**0.5
@@ -136,6 +173,14 @@ class Machine:
         found: Numbers = self.costs[points] + own + shared + windows
         return found
 
+    def cycles(self, points: NDArray[np.intp]) -> Numbers:
+        """Costs of points in turn, (points, cycles), of one session."""
+        own = [RECORDED.block(RECORDED.own, self.rng) for _ in points]
+        session = self.rng.normal(0, self.noise.sigma, (len(points), 1))
+        shared = RECORDED.block(RECORDED.shared, self.rng)
+        found: Numbers = self.costs[points][:, None] + session - np.array(own) - shared
+        return found
+
 
 class Result(NamedTuple):
     """Answer of one simulated sweep, and what it took."""
@@ -145,11 +190,16 @@ class Result(NamedTuple):
     seconds: float
 
 
-def settled(machine: Machine, candidates: Candidates) -> Result:
+def in_turn(machine: Machine, candidates: Candidates) -> Result:
+    """Measure until the question is decided, contenders in turn."""
+    return settled(machine, candidates, turns=machine.cycles)
+
+
+def settled(machine: Machine, candidates: Candidates, *, turns: Turns | None = None) -> Result:
     """Measure until the question is decided."""
     rules = Rules(ZONE, look_level(CONFIDENCE, MAX_LAUNCHES), MAX_LAUNCHES)
     rehearsal = first_round(len(machine.costs), machine, WINDOWS)
-    rehearsal = play(rehearsal, machine, candidates, WINDOWS, rules)
+    rehearsal = play(rehearsal, machine, candidates, WINDOWS, rules, turns)
     assert rehearsal.selection is not None
     launches = sum(rehearsal.trials)
     rest_s = launches * WINDOWS.launch_s + len(rehearsal.trials) * START_S
@@ -161,7 +211,7 @@ def gridded(machine: Machine, candidates: Candidates, *, launches: int) -> Resul
     points = np.arange(len(machine.costs))
     error = WINDOWS.half_width / 1.96
     means = np.column_stack([machine(points, number, error) for number in range(launches)])
-    found = Launches(pd.DataFrame(index=points), means, np.full(len(points), error**2))
+    found = Launches(pd.DataFrame(index=points), means, np.full(len(points), error**2), PRIOR_SIGMA)
     differences = differences_of(contrasts(found, points, points), found, points, points)
     counted = Candidates(
         counts=found.counts,
@@ -235,6 +285,11 @@ def grid_of(launches: int) -> Callable[[Machine, Candidates], Result]:
     return way
 
 
+def _ways(noise: Noise) -> dict[str, Callable[[Machine, Candidates], Result]]:
+    ways = {f"grid of {count}": grid_of(count) for count in GRIDS} | {"settled": settled}
+    return ways | ({"in turn": in_turn} if noise.kind == "recorded" else {})
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -243,12 +298,11 @@ def main() -> None:
     parser.add_argument("--job", choices=JOBS, default="bert")
     arguments = parser.parse_args()
     surface = surfaces()[arguments.job]
-    ways = {f"grid of {count}": grid_of(count) for count in GRIDS}
     rows = []
     for truth, points, noise in itertools.product(TRUTHS, arguments.points, NOISES):
         found = {
             name: row_of(way, surface, points, truth, noise, sweeps=arguments.sweeps)
-            for name, way in (*ways.items(), ("settled", settled))
+            for name, way in _ways(noise).items()
         }
         _, most, longest = found[f"grid of {GRIDS[-1]}"]
         label = f"{noise.sigma:.1%} {noise.kind}"

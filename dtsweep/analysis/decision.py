@@ -79,8 +79,8 @@ def asks_for_cost(goal: Goal) -> bool:
 def _open_of_goal(study: Study, goal: Goal) -> set[str]:
     """Contenders of each model and environment whose answer is open, and can be found here."""
     found: set[str] = set()
-    for candidates, test, selection in selections_in(study, goal):
-        if not is_futile_in(study, candidates, test, selection):
+    for candidates, selection in selections_in(study, goal):
+        if not is_futile_in(study, candidates, selection):
             found |= set(candidates["point_id"].iloc[points_to_launch(selection)])
     return found
 

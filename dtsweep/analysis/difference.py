@@ -3,8 +3,8 @@
 The logarithms of the launch means are compared. The method depends on the launches, on whether
 windows know their own error, and on how far launches of one point differ:
 
-- `in_turn`: by the sessions that measured both in turn, where there are two or more. It is the
-  ratio under equal conditions (`inference.turns`), without the drift between their windows.
+- `in_turn`: by the sessions that measured both in turn, where there are some. It is the ratio
+  under equal conditions (`inference.turns`), without the drift between their windows.
 - `paired`: launch by launch, where two or more launches measured both points (or the only
   launch of one of them did, and other points show how far points of a launch differ). Effects
   of a launch then cancel out. This is so for points of one world, which a session measures one

@@ -80,6 +80,7 @@ class Cost:
             degrees=np.full(estimate.shape, np.inf),
             paired=all_false,
             pooled=all_false,
+            launches=np.ones(estimate.shape),
             in_turn=all_false,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,6 @@ from dtsweep.errors import SweepError
 from dtsweep.inference.selection import (
     Candidates,
     Selection,
-    is_futile,
     points_to_launch,
     select,
 )
@@ -64,7 +63,7 @@ class Recommendation:
     is_decided: bool
     """True if further launches would not change the choice."""
     is_futile: bool
-    """True if it is open, and the launches that are left are far too few for the noise."""
+    """True if it is open, and another round is not worth its time (`inference.forecast`)."""
     rounds_to_decide: int | None
     """Further rounds that decide with probability 0.8; None where over 20, or unknown.
 
@@ -93,10 +92,7 @@ class Recommendation:
     be 0 or negative). `ratio_low` and `ratio_high` are its interval at the level of a look, null
     without a test. `is_contender` is true if no point is significantly better. `is_equal` is true
     if no point is better by more than the indifference zone. `possible_gain` is the upper limit of
-    how much better it is than the recommended point, simultaneous over the contenders: a share, or
-    a difference as `ratio`.
-    `more_launches` is the number of further launches of both that should decide about the two, 0
-    if they are decided, null where over 100 are needed.
+    how much better it is than the recommended point: a share, or a difference as `ratio`.
     """
     alternatives: pd.DataFrame
     """Points that are better by another column, or whose updates are not allowed.
@@ -166,9 +162,9 @@ def recommend(
     The answer is `best` if one candidate is significantly better than all others. It is `equal` if
     no other is better than the recommended one by more than the indifference zone; of such points
     the one with the fewest workers is taken, then with the least memory. Else it is `undecided`,
-    and the best one by its means is taken. `dtsweep.inference.selection` has the tests. Zone,
-    confidence and the number of looks are those of the sweep's question; of a plain grid 3 %, 95 %
-    and one look.
+    and the one is taken that may lose least: mostly the best one by its means.
+    `dtsweep.inference.selection` has the tests. Zone, confidence and the number of looks are those
+    of the sweep's question; of a plain grid 3 %, 95 % and one look.
 
     Args:
         frame: one row per trial, as `dtsweep.load(results, canaries=True)` gives it, or a study of
@@ -206,11 +202,11 @@ def recommend(
     return recommendations
 
 
-def selections_in(study: Study, goal: Goal) -> Iterator[tuple[pd.DataFrame, PairTest, Selection]]:
+def selections_in(study: Study, goal: Goal) -> Iterator[tuple[pd.DataFrame, Selection]]:
     """Select among the candidates of each model and environment that has some.
 
     Yields:
-        Candidates; their test; and the selection, whose numbers are places among them.
+        Candidates, and the selection, whose numbers are places among them.
 
     Raises:
         SweepError: the goal can't be read.
@@ -224,26 +220,32 @@ def selections_in(study: Study, goal: Goal) -> Iterator[tuple[pd.DataFrame, Pair
     for _, group in points.groupby([*MODEL, "env_id"], dropna=False, sort=False):
         if group["is_candidate"].any():
             compare_in_group = functools.partial(compare, group["env_id"].iloc[0])
-            kept, test, selection = _selected(group, goal, compare_in_group, study)
-            yield kept[kept["is_candidate"]], test, selection
+            kept, _, selection = _selected(group, goal, compare_in_group, study)
+            yield kept[kept["is_candidate"]], selection
 
 
-def is_futile_in(
-    study: Study, candidates: pd.DataFrame, test: PairTest, selection: Selection
-) -> bool:
-    """True if a question is open, and the launches that are left are far too few for the noise."""
-    launches, question = test.cost.launches, study.question
-    if question is None or selection.is_decided or launches.pool is None:
+def is_futile_in(study: Study, candidates: pd.DataFrame, selection: Selection) -> bool:
+    """True if a question is open, and another round of its points is not worth its time.
+
+    Where no launches are left, as many again may be asked for.
+    """
+    question, forecast = study.question, selection.forecast
+    if question is None or forecast is None:
         return False
-    numbers = test.numbers_of(candidates)
-    places = points_to_launch(selection)
-    return is_futile(
-        float(selection.more_launches[places].max()),
-        launches=int(launches.counts[numbers][places].max()),
-        max_launches=question.max_launches,
-        sigma=max(0.0, launches.pool.between_variance) ** 0.5,
-        zone=test.zone(study.zone, numbers),
-    )
+    rows = candidates.iloc[points_to_launch(selection)]
+    launches = int(rows["launches"].max())
+    left = max(question.max_launches - launches, launches)
+    return not forecast.is_worth(share=round_share(study, rows["point_id"]), left=left)
+
+
+def round_share(study: Study, points: Collection[str]) -> float:
+    """Time of one more round of some points, as a share of the time that was spent so far.
+
+    Each point takes what a trial of the newest round took. Where times are unknown, trials count.
+    """
+    seconds = study.seconds.fillna(1.0) if study.seconds.notna().all() else 1.0 + 0 * study.seconds
+    newest = seconds[study.frame["repeat"] == study.frame["repeat"].max()]
+    return float(len(points) * newest.mean() / seconds.sum())
 
 
 def _launch_sigma(test: PairTest) -> float | None:
@@ -292,7 +294,7 @@ def _recommend_one(
 ) -> Recommendation:
     """Choose among the points of one model and environment."""
     points, test, selection = _selected(points, goal, compare, study)
-    objective = test.objective
+    objective, rounds = test.objective, _rounds_of(selection)
     failed, not_begun = _without_number(study, goal, condition, points)
     rows = points[points["is_candidate"]]
     chosen = rows.index[[selection.chosen]]
@@ -302,7 +304,6 @@ def _recommend_one(
         is_contender=np.isin(places, selection.contenders),
         is_equal=np.isin(places, selection.equal),
         possible_gain=_as_share(selection.shortfall, test),
-        more_launches=_more_launches(selection),
     )
     ordered = order.drop(index=chosen).sort_values("mean_cost", kind="stable")
     rivals = ordered.drop(columns="mean_cost")
@@ -317,9 +318,9 @@ def _recommend_one(
         measured=len(points),
         not_measured=failed,
         not_begun=not_begun,
-        is_futile=is_futile_in(study, rows, test, selection),
-        rounds_to_decide=None,
-        seconds_to_decide=None,
+        is_futile=is_futile_in(study, rows, selection),
+        rounds_to_decide=rounds,
+        seconds_to_decide=_seconds_of(study, rows.iloc[points_to_launch(selection)], rounds),
         launch_sigma=_launch_sigma(test),
         zone=study.zone,
         confidence=study.confidence,
@@ -433,11 +434,18 @@ def _as_share(gains: Numbers, test: PairTest) -> Numbers:
     return gains
 
 
-def _more_launches(selection: Selection) -> pd.arrays.IntegerArray:
-    import pandas as pd
+def _rounds_of(selection: Selection) -> int | None:
+    """Further rounds that decide; 0 if it is decided, None if they are too many or unknown."""
+    if selection.is_decided:
+        return 0
+    return selection.forecast.rounds if selection.forecast else None
 
-    counts = [int(count) if np.isfinite(count) else None for count in selection.more_launches]
-    return pd.array(counts, dtype="Int64")
+
+def _seconds_of(study: Study, points: pd.DataFrame, rounds: int | None) -> float | None:
+    """Time of so many rounds of some points; None where times are unknown."""
+    if rounds is None or study.seconds.isna().any():
+        return None
+    return rounds * round_share(study, points["point_id"]) * float(study.seconds.sum())
 
 
 def _undecided(points: pd.DataFrame, chosen: pd.Index[int], objective: Objective) -> pd.DataFrame:

@@ -114,6 +114,14 @@ class Study:
         return (self.question or Question()).indifference
 
     @cached_property
+    def seconds(self) -> pd.Series[float]:
+        """Time that each trial took, its share of its session's start included; null if unknown."""
+        own = self.frame["trial_s"].astype("float64") + self.frame["overhead_s"].fillna(0.0)
+        sessions = self.frame.groupby("session", dropna=False)["startup_s"]
+        starts = (sessions.transform("max") / sessions.transform("size")).astype("float64")
+        return own.astype("float64") + starts.fillna(0.0)
+
+    @cached_property
     def canaries(self) -> pd.DataFrame:
         """Rows of `canaries`."""
         return canaries_of(self.frame)

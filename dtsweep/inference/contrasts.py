@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.intp]
 
-_LEAST_SESSIONS = 2
-"""Sessions that measured two points in turn, from which on no others count."""
-
-_VALUES = ("estimate", "half_width", "degrees", "paired", "pooled")
+_VALUES = ("estimate", "half_width", "degrees", "paired", "pooled", "launches")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,6 +43,8 @@ class Contrasts:
     """True where the launches that measured both are compared one by one."""
     pooled: NDArray[np.bool_]
     """True where the pooled variance is part of the standard error."""
+    launches: Numbers
+    """Launches of each of the two points, at least; where they are paired, of both."""
     in_turn: NDArray[np.bool_]
     """True where the sessions that measured both in turn are compared, and no others."""
 
@@ -101,9 +100,9 @@ def contrasts(
 ) -> Contrasts:
     """Compare points of one environment, each of the first with each of the second.
 
-    Two points that two or more sessions measured in turn are compared by these alone: other
-    launches saw them at different times, and drift between these would spoil the ratio. With fewer
-    such sessions all launches count.
+    Two points that sessions measured in turn are compared by these alone: other launches saw them
+    at different times, and drift between these would spoil the ratio. What one such session may
+    have favoured is known in general (`PRIOR_SIGMA_IN_TURN`).
 
     Args:
         launches: logarithms of launch means.
@@ -124,12 +123,13 @@ def contrasts(
     estimate, half_width, degrees, pooled = (
         np.where(paired, *arrays) for arrays in zip(by_launch, by_mean, strict=True)
     )
-    values = (estimate, half_width, degrees, paired, pooled == 1)
+    counted = np.where(paired, shared, fewest)
+    values = (estimate, half_width, degrees, paired, pooled == 1, counted)
     in_turn = np.zeros(estimate.shape, dtype=np.bool_)
     if launches.in_turn is not None:
         by_turns = contrasts(launches.in_turn, first, second, assumes_equal=assumes_equal)
         is_measured = launches.in_turn.is_measured.astype("int64")
-        in_turn = is_measured[first] @ is_measured[second].T >= _LEAST_SESSIONS
+        in_turn = is_measured[first] @ is_measured[second].T > 0
         values = tuple(
             np.where(in_turn, getattr(by_turns, name), value)
             for name, value in zip(_VALUES, values, strict=True)
@@ -232,7 +232,7 @@ def _narrower(
     Launches of a quiet machine show less noise than the prior expects.
     """
     intervals = intervals_by(pool)
-    prior = pool.with_prior(launches.prior_sigma) if pool else None
+    prior = pool.with_prior(launches.prior_sigma) if pool else launches.prior_pool
     if prior is None:
         return intervals
     bounded = intervals_by(prior)

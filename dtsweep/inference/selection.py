@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.inference.contrasts import Contrasts, Rows
-from dtsweep.inference.power import MOST_LAUNCHES, POWER
+from dtsweep.inference.forecast import Forecast, forecast_of
 from dtsweep.inference.spread import Launches
 from dtsweep.inference.variance import Numbers
 from dtsweep.inference.verdicts import Answer
@@ -25,13 +25,6 @@ LEAST_AGAIN = 3
 
 ASSUMED_SIGMA = 0.03
 """Assumed standard deviation between launches where nothing shows it, as a share of the value."""
-
-FUTILE_FROM, FUTILE_NOISE, FUTILE_LAUNCHES = 3, 1.5, 2.0
-"""Limits from which an open question is given up.
-
-Launches of a point that the noise is judged by, at least; standard deviation between launches, in
-zones; and further launches that are needed, in those that are left or were made.
-"""
 
 _UNKNOWN_ERROR = 0.025
 """Assumed standard error of a window that doesn't know its own, as a share of the value."""
@@ -50,6 +43,8 @@ class Differences:
     """Drift of the machine that the launches can't average out, added to each half-width."""
     is_tested: _Truth
     """True where launches show the error; else it is assumed."""
+    launches: Numbers
+    """Launches of each of the two points that the error falls with."""
 
     def half_width(self, level: float) -> Numbers:
         """Half-width of the intervals of confidence 1 - level, two-sided."""
@@ -84,6 +79,7 @@ def differences_of(
         degrees=np.where(is_tested, contrast.degrees, np.inf),
         drift=np.zeros(is_tested.shape) if drift is None else drift,
         is_tested=is_tested,
+        launches=contrast.launches,
     )
 
 
@@ -106,13 +102,12 @@ class Selection:
     shortfall: Numbers
     """(points,) upper limit of how much better each point may be than the chosen one.
 
-    Simultaneous over the contenders; below 0 where a point is worse; nan where it was not compared.
+    One-sided; below 0 where a point is worse; nan where it was not compared.
     """
-    more_launches: Numbers
-    """(points,) further launches of both that decide about each point and the chosen one.
+    forecast: Forecast | None
+    """Of further rounds of the contenders; None if it is decided, or can't be told.
 
-    With probability `POWER`, each. 0 where they are decided; infinite where `MOST_LAUNCHES` would
-    not.
+    It can't where nothing was launched twice, or a condition is open.
     """
 
     def among(self, places: Rows, count: int) -> Selection:
@@ -122,15 +117,14 @@ class Selection:
             places: (points,) number of each point among all.
             count: of all.
         """
-        shortfall, more_launches = np.full(count, np.nan), np.zeros(count)
-        shortfall[places], more_launches[places] = self.shortfall, self.more_launches
+        shortfall = np.full(count, np.nan)
+        shortfall[places] = self.shortfall
         return replace(
             self,
             chosen=int(places[self.chosen]),
             contenders=places[self.contenders],
             equal=places[self.equal],
             shortfall=shortfall,
-            more_launches=more_launches,
         )
 
 
@@ -154,11 +148,13 @@ def select(
     """Select a point by the launches so far.
 
     A point leaves when one that meets the condition is significantly better. Two kinds of error are
-    controlled. That the best point is beaten by chance: each difference is tested at `level`, and
-    the chosen point has to beat all others, for which no correction for their number is needed
-    (Gutmann & Maymin 1987). That a point outside of the zone is taken for an equal one: its limits
-    are one-sided, corrected for the number of contenders (Bonferroni). Points that left return when
-    the variance turns out larger.
+    controlled. That one of two equal points is called the best: each difference is tested at
+    `level`, two-sided, and the chosen point has to beat all others, for which no correction for
+    their number is needed (Gutmann & Maymin 1987). That a point outside of the zone is taken for an
+    equal one: its limits are one-sided. The leader needs no correction, because the limit to the
+    true best decides alone, whichever that is (Berger 1982). Another point that is taken in its
+    place is one of several: its limits are corrected for their number (Bonferroni). Points that
+    left return when the variance turns out larger.
 
     Args:
         differences: in cost between the candidates; smaller is better.
@@ -168,23 +164,24 @@ def select(
     """
     counts, is_met = candidates.counts, candidates.is_met
     points = np.arange(len(counts))
+    one_sided = min(1.0, 2 * level)
     greater = differences.estimate > differences.half_width(level)
     is_worse: _Truth = np.logical_or.reduce(greater[:, is_met], axis=1)
     contenders = points[~is_worse]
-    zone_level = min(1.0, 2 * level / max(1, len(contenders) - 1))
-    # What the first of two points costs more than the second, at most.
-    excess = differences.estimate + differences.half_width(zone_level)
-    np.fill_diagonal(excess, 0.0)
-    is_equal: _Truth = is_met & ~is_worse & (counts > 1) & (excess <= zone).all(axis=1)
     # Of contenders alone: those that were measured in turn may have met drift elsewhere.
     means = differences.estimate[:, ~is_worse].mean(axis=1)
     leader = _leader(points, candidates, greater=greater, is_worse=is_worse, means=means)
+    # What the first of two points costs more than the second, at most.
+    corrected = one_sided / max(1, len(contenders) - 1)
+    excess = differences.estimate + differences.half_width(corrected)
+    excess[leader] = (differences.estimate + differences.half_width(one_sided))[leader]
+    np.fill_diagonal(excess, 0.0)
+    is_equal: _Truth = is_met & ~is_worse & (counts > 1) & (excess <= zone).all(axis=1)
     is_tested = bool(differences.is_tested[leader].all())
     answer = _answer(
         candidates, leader, contenders=contenders, is_equal=is_equal, is_tested=is_tested
     )
     chosen, is_decided = leader, answer is Answer.BEST
-    is_cheaper = np.zeros(len(points), dtype=np.bool_)
     if answer is Answer.EQUAL:
         chosen = _cheapest(points[is_equal], candidates.prices, means=means)
         is_cheaper = candidates.prices[:, 0] < candidates.prices[chosen, 0]
@@ -192,6 +189,20 @@ def select(
         is_decided = not is_cheaper.any()
     elif answer is Answer.ONLY_CANDIDATE:
         is_decided = bool(is_met[chosen])
+    elif answer is Answer.UNDECIDED:
+        chosen = _least_loss(leader, excess.max(axis=1), is_met & ~is_worse, zone=zone)
+    forecast = None
+    is_told = answer in (Answer.UNDECIDED, Answer.EQUAL) and bool(is_met[contenders].all())
+    if is_told and not is_decided:
+        forecast = forecast_of(
+            differences,
+            contenders,
+            # Without an answer, any is the first thing to wait for.
+            candidates.prices[:, 0] * (answer is Answer.EQUAL),
+            chosen=chosen,
+            zone=zone,
+            levels=(level, one_sided),
+        )
     return Selection(
         answer=answer,
         chosen=chosen,
@@ -199,15 +210,23 @@ def select(
         contenders=contenders,
         equal=contenders if answer is Answer.BEST else points[is_equal],
         shortfall=excess[chosen],
-        more_launches=_more_launches(
-            differences,
-            chosen,
-            counts=counts,
-            zone=zone,
-            levels=(level, zone_level),
-            is_cheaper=is_cheaper,
-        ),
+        forecast=forecast,
     )
+
+
+def _least_loss(leader: int, losses: Numbers, among: _Truth, *, zone: float) -> int:
+    """Point that may lose least; the leader, if it may lose at most a zone more than that.
+
+    Args:
+        leader: by the means.
+        losses: (points,) upper limits of what another point may be better.
+        among: (points,) True where a point may be chosen.
+        zone: indifference zone, in units of cost.
+    """
+    if not among.any():
+        return leader
+    least = int(np.where(among, losses, np.inf).argmin())
+    return leader if losses[leader] <= losses[least] + zone else least
 
 
 def points_to_launch(selection: Selection) -> Rows:
@@ -219,24 +238,6 @@ def points_to_launch(selection: Selection) -> Rows:
     shortfall = np.nan_to_num(selection.shortfall, nan=-np.inf)
     best_first = np.argsort(-shortfall, kind="stable")
     return np.union1d(selection.contenders, best_first[:LEAST_AGAIN])
-
-
-def is_futile(
-    more_launches: float, *, launches: int, max_launches: int, sigma: float, zone: float
-) -> bool:
-    """True if the launches that are left are far too few for the noise between launches.
-
-    Args:
-        more_launches: that the open points need.
-        launches: of these so far.
-        max_launches: of a point.
-        sigma: standard deviation between launches, in units of cost.
-        zone: indifference zone, in units of cost.
-    """
-    # Where none are left, one or two more may be asked for.
-    left = max(max_launches - launches, launches)
-    is_judged = launches >= FUTILE_FROM and sigma > FUTILE_NOISE * zone
-    return is_judged and more_launches > FUTILE_LAUNCHES * left
 
 
 def _answer(
@@ -276,44 +277,6 @@ def _leader(
             break
         leader = int(better[means[better].argmin()])
     return leader
-
-
-def _more_launches(
-    differences: Differences,
-    chosen: int,
-    *,
-    counts: Rows,
-    zone: float,
-    levels: tuple[float, float],
-    is_cheaper: _Truth,
-) -> Numbers:
-    """(points,) `Selection.more_launches`, if errors shrink by the launches.
-
-    An estimate is shrunk by its error: those that are large enough to be open are too large more
-    often than not. `levels` are those of a difference, and of a limit of the zone. `is_cheaper` are
-    points that would be chosen if they are equal to the chosen one.
-    """
-    launches = np.minimum(counts, counts[chosen])
-    estimate, drift = differences.estimate[chosen], differences.drift[chosen]
-    error = differences.error[chosen]
-    # Of positive part, as James and Stein (1961) have it.
-    relative = error / np.where(estimate, estimate, np.inf)
-    shrunk = estimate * np.maximum(0.0, 1 - relative**2)
-    further = np.arange(MOST_LAUNCHES + 1)[:, None]
-    errors = error * (launches / (launches + further)) ** 0.5
-    # Each launch adds a degree of freedom, at least.
-    degrees = differences.degrees[chosen] + further
-    # Present launches decide or not; further ones decide with a probability.
-    for_power = np.where(further, students_t(degrees, level=2 * (1 - POWER)), 0.0)
-    expected = np.where(further, shrunk, estimate)
-    # A cheaper point has to be within the zone itself; of others the chosen one has to be.
-    distances = (np.abs(expected), zone + np.where(is_cheaper, expected, -expected))
-    is_enough = np.zeros(errors.shape, dtype=np.bool_)
-    for distance, level in zip(distances, levels, strict=True):
-        is_enough |= (students_t(degrees, level=level) + for_power) * errors <= distance - drift
-    more: Numbers = np.where(is_enough.any(axis=0), is_enough.argmax(axis=0), np.inf)
-    more[chosen] = 0.0
-    return more
 
 
 def _assumed_error(

@@ -15,6 +15,7 @@ from dtsweep.inference.variance import (
     VarianceComponents,
     pool_paired,
     pool_unpaired,
+    prior_alone,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Launches:
     """(points,) variance of a mean within its launch; nan where no window gives it."""
     prior_sigma: float | None = None
     """Standard deviation between launches that is expected, as `PRIOR_SIGMA`; None if unknown."""
+    is_in_turn: bool = False
+    """True if a column is a session that measured its points in turn."""
     in_turn: Launches | None = None
     """Same points, by the sessions that measured some in turn; None without such sessions."""
 
@@ -91,6 +94,13 @@ class Launches:
     def pool(self) -> VarianceComponents | None:
         """Between-launch variance: paired, where launches are shared, else unpaired."""
         return self.paired_pool or self.unpaired_pool
+
+    @cached_property
+    def prior_pool(self) -> VarianceComponents | None:
+        """What is known before anything was repeated; None of whole windows, which drift."""
+        if not self.is_in_turn or self.prior_sigma is None or np.isnan(self.within_variance).all():
+            return None
+        return prior_alone(self.prior_sigma, self.within_variance)
 
     @cached_property
     def unpaired_pool(self) -> VarianceComponents | None:
@@ -176,7 +186,7 @@ def launches_of(
     in_turn = values[values["in_turn"].notna()]
     in_turn = in_turn.assign(launch=in_turn["in_turn"])
     by_group = _arranged(points, in_turn, prior_sigma=PRIOR_SIGMA_IN_TURN)
-    return replace(launches, in_turn=by_group)
+    return replace(launches, in_turn=replace(by_group, is_in_turn=True))
 
 
 def _arranged(points: pd.DataFrame, values: pd.DataFrame, *, prior_sigma: float | None) -> Launches:

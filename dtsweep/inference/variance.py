@@ -16,13 +16,13 @@ _UNPOOLED_FROM = 8
 _POOLED_FROM = 4
 """Degrees of freedom from which on the pool says something about a point with one launch."""
 
-PRIOR_SIGMA, PRIOR_SIGMA_IN_TURN, PRIOR_DEGREES = 0.03, 0.01, 3
+PRIOR_SIGMA, PRIOR_SIGMA_IN_TURN, PRIOR_DEGREES = 0.036, 0.01, 2
 """Standard deviation between launches, as a share, that is expected before launches show it.
 
-A scaled inverse chi-square distribution of the variance with these degrees of freedom: 95 % of
-machines lie between 1.7 and 11 %. Nine sets of launches that this project measured have a standard
-deviation of 0.9 to 19 %; their likelihood is largest at 3.6 % and 2 degrees
-(docs/log/2026-11-29.md).
+A scaled inverse chi-square distribution of the variance with these degrees of freedom: of 95 % of
+machines it is 1.9 to 23 %. It is the most likely one by nine sets of launches that this project
+measured, with 0.9 to 19 %. Of points in turn it is what the cycles of a session don't explain:
+eight sessions on a busy machine showed none (docs/log/2026-11-29.md).
 """
 
 WITHIN_DEGREES = 6
@@ -85,7 +85,7 @@ class VarianceComponents(NamedTuple):
         return self._replace(
             between_variance=between,
             information=degrees / variance**2,
-            launch_degrees=self.launch_degrees + PRIOR_DEGREES,
+            launch_degrees=max(_POOLED_FROM, self.launch_degrees + PRIOR_DEGREES),
         )
 
     def of_all(self, is_pooled: NDArray[np.bool_]) -> VarianceComponents:
@@ -139,6 +139,26 @@ class VarianceComponents(NamedTuple):
         """Degrees of freedom of the between-launch variance."""
         variance = float(_variances(np.array(self.within_variance), self.between_variance))
         return variance**2 * self.information
+
+
+def prior_alone(sigma: float, within_variance: Numbers) -> VarianceComponents:
+    """Variance components before any launch was repeated, as `with_prior` has them.
+
+    Args:
+        sigma: standard deviation between launches that is expected.
+        within_variance: (points,) variance within a launch, nan where it is unknown.
+    """
+    within = float(np.nanmean(within_variance))
+    none = np.zeros(len(within_variance))
+    return VarianceComponents(
+        between_variance=sigma**2,
+        information=PRIOR_DEGREES / (within + sigma**2) ** 2,
+        within_variance=within,
+        launch_degrees=_POOLED_FROM,
+        ratios=np.full(len(none), np.nan),
+        point_degrees=none,
+        own_degrees=none,
+    )
 
 
 class VarianceEstimate(NamedTuple):

@@ -58,7 +58,7 @@ def test_the_highest_throughput_is_the_best_and_its_runner_up_is_named() -> None
     assert (found.others["ratio_low"] > 1).all()
     assert found.contenders.empty
     assert (found.others["possible_gain"] < 0).all()
-    assert (found.others["more_launches"] == 0).all()
+    assert (found.rounds_to_decide, found.is_futile) == (0, False)
     by_energy = [
         launches("a", 100, energy_j_per_sample=2.0),
         launches("b", 90, energy_j_per_sample=1.0),
@@ -120,7 +120,7 @@ def test_launches_that_followed_each_other_are_separated_beyond_the_drift_only()
     assert (found.point["point_id"], found.answer) == ("b", "undecided")
     (other,) = found.others.to_dict("records")
     assert other["ratio_low"] < 1 < other["ratio_high"]
-    assert pd.isna(other["more_launches"])
+    assert found.rounds_to_decide is None
     set_alike = one(*points, drifted, goal=Goal(minimize="workers"))
     assert (set_alike.point["point_id"], set_alike.answer) == ("a", "best")
 
@@ -214,7 +214,7 @@ def test_what_is_known_of_noise_in_general_bounds_that_of_two_launches(
 ) -> None:
     # Two rows alone tell a standard deviation of 1.0 to 73.5 %.
     ladder = {8: 5200.0, 16: 10_100.0, 32: 21_300.0, 64: 37_000.0}
-    rows = [(workers, rate) for workers, rate in ladder.items()]
+    rows = list(ladder.items())
     if repeated:
         rows.append((32, 21_300 / 1.023))
     found = one(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtsweep.inference.selection import Candidates, Differences, Selection, is_futile, select
+from dtsweep.inference.selection import Candidates, Differences, Selection, select
 
 ZONE, LEVEL = 3.0, 0.05
 """Costs are whole numbers here, and their errors normal: ±1.96 of them is an interval."""
@@ -26,6 +26,7 @@ def selected(
         degrees=np.inf * shape,
         drift=properties.pop("drift", 0.0) * shape,
         is_tested=shape == 1,
+        launches=4.0 * shape,
     )
     is_met = np.array(properties.get("is_met", [True] * count))
     candidates = Candidates(
@@ -58,11 +59,45 @@ def test_neither_better_nor_equal_is_undecided() -> None:
     assert (found.contenders.tolist(), found.equal.size) == ([0, 1], 0)
     # It costs 1 less, and may cost -1 + 1.645 · 4 more, which is above 3.
     assert found.shortfall[1] == pytest.approx(5.58, abs=0.01)
-    # A difference of 1 with an error of 4 is shrunk to 0. 1.645 errors have to be 3, with 80 %
-    # probability: 4 · (((1.645 + 0.842) · 4 / 3)² - 1) = 39.97.
-    assert found.more_launches.tolist() == [0, 40]
-    # Two others: 2.5 % one-sided each, 1.96 errors. 4 · (((1.96 + 0.842) · 4 / 3)² - 1) = 51.8.
-    assert selected([0.0, 0.0, 2.0], error=4.0).more_launches.tolist() == [0, 52, 52]
+    assert found.forecast is not None
+    # Whichever of the two is better by then, after 8 more launches: the error is 4 · √(4 / 12).
+    assert found.forecast.rounds == 8
+    assert (np.diff(found.forecast.chances) >= 0).all()
+
+
+@pytest.mark.parametrize(("gap", "error", "most"), [(0.0, 2.2, 3), (1.0, 4.0, 8), (2.0, 5.0, 12)])
+def test_the_forecast_comes_true_with_its_probability(gap: float, error: float, most: int) -> None:
+    found = selected([0.0, gap], error=error)
+    assert found.answer == "undecided" and found.forecast is not None
+    rounds = found.forecast.rounds
+    assert rounds is not None and rounds <= most
+    rng = np.random.default_rng(0)
+    # True differences by the estimate, further launches around them.
+    truths = gap + error * rng.normal(size=400)
+    spread = error * 2 / rounds**0.5
+    means = (4 * gap + rounds * (truths + spread * rng.normal(size=400))) / (4 + rounds)
+    after = error * (4 / (4 + rounds)) ** 0.5
+    decided = [selected([0.0, mean], error=after).is_decided for mean in means]
+    assert np.mean(decided) > 0.75
+
+
+def test_a_round_that_hardly_decides_is_not_worth_its_time() -> None:
+    loud, near = selected([0.0, 1.0], error=60.0), selected([0.0, 0.0], error=2.2)
+    assert loud.forecast is not None and near.forecast is not None
+    assert not loud.forecast.is_worth(share=0.3, left=1)
+    assert near.forecast.is_worth(share=0.3, left=1)
+    assert not near.forecast.is_worth(share=0.3, left=0)
+
+
+def test_the_undecided_choice_is_the_one_that_may_lose_least() -> None:
+    # The third point is known well to the second one alone; the first may be worse than both.
+    error = [[1.0, 9.0, 9.0], [9.0, 1.0, 2.5], [9.0, 2.5, 1.0]]
+    found = selected([0.0, 0.5, 0.5], error=error)
+    assert (found.answer, found.chosen) == ("undecided", 0)
+    # Costs 1, 2 and 3, each to each; the leader may be 40 worse than the third one.
+    error = [[1.0, 4.0, 20.0], [4.0, 1.0, 4.0], [20.0, 4.0, 1.0]]
+    found = selected([0.0, 1.0, 2.0], error=error)
+    assert (found.answer, found.chosen) == ("undecided", 1)
 
 
 def test_a_point_that_is_not_worse_than_the_zone_is_equal_though_it_is_not_the_best() -> None:
@@ -75,7 +110,8 @@ def test_a_point_that_is_not_worse_than_the_zone_is_equal_though_it_is_not_the_b
 def test_a_drift_keeps_points_from_being_separated() -> None:
     assert selected([0.0, 5.0]).answer == "best"
     assert selected([0.0, 5.0], drift=4.0).answer == "equal"
-    assert np.isinf(selected([0.0, 3.5], drift=7.0).more_launches[1])
+    stuck = selected([0.0, 3.5], drift=7.0).forecast
+    assert stuck is not None and stuck.rounds is None
 
 
 def test_one_launch_each_decides_nothing() -> None:
@@ -98,31 +134,10 @@ def test_a_cheaper_point_that_may_be_equal_is_launched_again() -> None:
     prices = [[4.0, 1.0], [1.0, 1.0], [2.0, 1.0]]
     found = selected([0.0, 4.5, 0.0], error=error, prices=prices)
     assert (found.answer, found.chosen, found.is_decided) == ("equal", 2, False)
-    # It has to be within 3 of the chosen one, and is 4.5 worse, shrunk to 4.5 · (1 - 4 / 9) = 2.5,
-    # which separates: 4 · (((1.96 + 0.842) · 3 / 2.5)² - 1) = 41.2.
-    assert found.more_launches.tolist() == [0, 42, 0]
-
-
-@pytest.mark.parametrize(
-    ("more", "launches", "sigma", "is_given_up"),
-    [
-        (11, 3, 5.0, True),
-        (np.inf, 3, 5.0, True),
-        # Twice the five launches that are left; noise of 1.5 zones; two launches show too little.
-        (10, 3, 5.0, False),
-        (11, 3, 4.5, False),
-        (99, 2, 5.0, False),
-    ],
-)
-def test_a_question_is_given_up_where_noise_is_large_and_launches_are_far_too_few(
-    more: float, launches: int, sigma: float, *, is_given_up: bool
-) -> None:
-    found = is_futile(more, launches=launches, max_launches=8, sigma=sigma, zone=ZONE)
-    assert found == is_given_up
+    assert found.forecast is not None
 
 
 def test_numbers_among_more_points_are_those_of_the_candidates() -> None:
     found = selected([0.0, 5.0]).among(np.array([3, 1]), 5)
     assert (found.chosen, found.contenders.tolist()) == (3, [3])
     assert np.isnan(found.shortfall[[0, 2, 4]]).all()
-    assert found.more_launches.tolist() == [0] * 5
