@@ -24,7 +24,7 @@ _MANY_TIMES = 2.0
 """Ratio from which on it is written as a factor."""
 
 _ALIKE = 0.005
-"""Difference of single launches, as a share, below which it would be 0 %."""
+"""Difference, as a share, below which it would be 0 %."""
 
 
 def lead(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:
@@ -128,19 +128,28 @@ def _better_by(other: pd.Series[Any], recommendation: Recommendation) -> str:
     ratio, low, high = (float(other[f"ratio{end}"]) for end in ("", "_low", "_high"))
     if not recommendation.objective.maximize:
         ratio, low, high = 1 / ratio, 1 / high, 1 / low
-    zone, is_tested = recommendation.zone, not math.isnan(low)
-    if not is_tested:
-        low = high = ratio
-    elif 1 / (1 + zone) <= low and high <= 1 + zone:
+    zone = recommendation.zone
+    if math.isnan(low):
+        return _by_means(ratio)
+    if 1 / (1 + zone) <= low and high <= 1 + zone:
         return f"equal within {percent(zone)} to"
-    if not is_tested and abs(ratio - 1) < _ALIKE:
-        return "as good as"
-    if high < 1:
-        return f"{in_percent(1 - ratio)} worse than"
-    if low <= 1:
+    if low <= 1 <= high:
         return "not shown to differ from"
-    if is_wide(ratio - 1, low - 1, high - 1):
+    if low > 1 and is_wide(ratio - 1, low - 1, high - 1):
         return f"at least {percent(low - 1, is_lower_limit=True)} better than"
+    return _by_means(ratio)
+
+
+def _by_means(ratio: float) -> str:
+    """Write a ratio of means, without an interval.
+
+    >>> _by_means(1.041), _by_means(2.51), _by_means(0.9), _by_means(1.001)
+    ('4 % better than', '2.5 times as good as', '10 % worse than', 'as good as')
+    """
+    if abs(ratio - 1) < _ALIKE:
+        return "as good as"
+    if ratio < 1:
+        return f"{in_percent(1 - ratio)} worse than"
     if ratio >= _MANY_TIMES:
         return f"{ratio:.2g} times as good as"
     return f"{in_percent(ratio - 1)} better than"
