@@ -160,8 +160,6 @@ def _on_only_candidate(recommendation: Recommendation) -> list[Remark]:
         return []
     if len(recommendation.not_measured):
         return [remark("others_failed")]
-    if recommendation.unknown:
-        return [remark("others_unknown")]
     return [remark("no_other")]
 
 

@@ -43,7 +43,6 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
             "Not sure: {count:# other} may be as good; launches usually differ by {sigma:limit}."
         ),
         "others_failed": "There is nothing to compare it with: the others have no number.",
-        "others_unknown": "There is nothing to compare it with: of others, too little is known.",
         "no_other": "There is nothing to compare it with: no other point is a candidate.",
         "limit": "Limited by {bound}{share}.",
         "limit_of_part": "Largest part: {part}; what limits that is not known.",

@@ -316,7 +316,7 @@ def test_what_was_left_out_is_counted_with_the_way_to_measure_it() -> None:
     doubted = launches("c", 99, flags=["implausible"])
     text = said(known, unknown, doubted, goal=goal)
     for words in (
-        "There is nothing to compare it with: of others, too little is known.",
+        "There is nothing to compare it with: no other point is a candidate.",
         "Left out: 2 points of which step_p99_s is not known",
         "Measure(min_steps=100)",
         "Left out: 1 point whose numbers can't be trusted.",
