@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -34,13 +35,21 @@ _TEXT_COLUMNS = (
     "caution",
     "distance",
     "because",
-    "try next (share of the step)",
+    "try next",
 )
 """Headers of columns that hold words, which may wrap; the others hold numbers, which don't."""
 
 LOPSIDED, WIDE = 1.5, 0.1
 """Ratio of an interval's halves, and their mean as a share of the value, above which `±` would hide
 that they differ."""
+
+_KNOWN_TO = 0.5
+"""Half-width of an interval, as a share of its value, above which neither end is written."""
+
+WIDE_MARK = "~ is not known to better than ± 50 %"
+"""Meaning of the mark of such a value."""
+
+_IS_WIDE = re.compile(r"(^| )~\d")
 
 
 def say(console: Console, text: str, *, style: str = "") -> None:
@@ -55,6 +64,8 @@ def plain(text: str, *, style: str = "") -> Text:
 
 def print_table(columns: Mapping[str, Sequence[str]], *, console: Console, style: str = "") -> None:
     """Print columns side by side, close together where the terminal is narrow.
+
+    A mark of values that are not well known is explained below.
 
     Args:
         columns: header to the column's cells, all of one length.
@@ -74,6 +85,8 @@ def print_table(columns: Mapping[str, Sequence[str]], *, console: Console, style
     for row in zip(*columns.values(), strict=True):
         table.add_row(*map(Text, map(one_line, row)), style=style)
     console.print(table)
+    if any(_IS_WIDE.search(cell) for column in columns.values() for cell in column):
+        say(console, f"{WIDE_MARK}.", style=style)
 
 
 def tables_that_fit(
@@ -193,8 +206,8 @@ def _format_interval(value: float, half: float, *, decimals: int = 9) -> str:
     ('48.21 ± 0.34', '48.2 ± 3.4')
     >>> _format_interval(48.2134, math.nan)
     '48.21'
-    >>> _format_interval(5.63, 35.4), _format_interval(5.63, 0.044, decimals=1)
-    ('6 ± 35', '5.6 ± 0.0')
+    >>> _format_interval(5.63, 0.044, decimals=1)
+    '5.6 ± 0.0'
     """
     if math.isnan(value) or math.isnan(half):
         if math.isnan(value):
@@ -217,38 +230,45 @@ def format_share(share: float, low: float, high: float, *, decimals: int = 0) ->
     ('41 ± 3', '74–100')
     >>> format_share(1.04, 1.02, 1.06), format_share(0.98, 0.979, 0.981)
     ('100', '98')
-    >>> format_share(1.02, math.nan, math.nan), format_share(0.30, 0.28, 0.60)
-    ('100', '28–60')
+    >>> format_share(1.02, math.nan, math.nan), format_share(0.30, 0.28, 0.50)
+    ('100', '28–50')
+    >>> format_share(0.38, 0.0, 0.91)
+    '~38'
     """
     if math.isnan(share):
         return ""
-    has_interval = not (math.isnan(low) or math.isnan(high))
     value, low, high = (min(100.0, max(0.0, end * 100)) for end in (share, low, high))
-    if not has_interval:
-        return f"{value:.{decimals}f}"
-    if low in (0.0, 100.0) or high in (0.0, 100.0):
-        ends = [f"{end:.{decimals}f}" for end in (low, high)]
-        return "–".join(dict.fromkeys(ends))
     half = (high - low) / 2
-    if is_lopsided(value, low, high):
-        return f"{low:.{decimals}f}–{high:.{decimals}f}"
-    if half < 0.5 * 10**-decimals:
+    if math.isnan(half) or half < 0.5 * 10**-decimals:
         return f"{value:.{decimals}f}"
+    if is_wide(value, low, high):
+        return f"~{value:.{decimals}f}"
+    if low == 0 or high == 100 or is_lopsided(value, low, high):
+        return f"{low:.{decimals}f}–{high:.{decimals}f}"
     return _format_interval(value, half, decimals=decimals)
 
 
 def format_ends(value: float, low: float, high: float) -> str:
-    """Write a value with half of its interval, or both ends where it is wide and lopsided.
+    """Write a value with half of its interval, or both ends where it is lopsided.
 
-    >>> format_ends(48.2134, 47.9, 48.5), format_ends(642.0, 339.0, 6123.0)
-    ('48.21 ± 0.30', '642 (339–6,123)')
-    >>> format_ends(48.2134, math.nan, math.nan)
-    '48.21'
+    Of an interval that `is_wide` neither is written: the value is marked.
+
+    >>> format_ends(48.2134, 47.9, 48.5), format_ends(642.0, 539.0, 923.0)
+    ('48.21 ± 0.30', '642 (539–923)')
+    >>> format_ends(48.2134, math.nan, math.nan), format_ends(642.0, 339.0, 6123.0)
+    ('48.21', '~642')
     """
+    if is_wide(value, low, high):
+        return f"~{format_number(value, digits=2)}"
     if not is_lopsided(value, low, high):
         return _format_interval(value, (high - low) / 2)
     certain = _decimals(min(value - low, high - value), 2)
     return f"{value:,.{certain}f} ({low:,.{certain}f}–{high:,.{certain}f})"
+
+
+def is_wide(value: float, low: float, high: float) -> bool:
+    """True if a value is not known to better than ± 50 %; False where there is no interval."""
+    return (high - low) / 2 > _KNOWN_TO * abs(value)
 
 
 def is_lopsided(value: float, low: float, high: float) -> bool:
@@ -290,15 +310,15 @@ def _in_unit(value: float, low: float, high: float, *, unit: tuple[float, str]) 
     return format_ends(value / size, low / size, high / size) + letter
 
 
-def listed(words: Sequence[str], *, most: int, last: str = ", ") -> str:
-    """Join words with commas, and `last` before the last one; those beyond `most` are counted.
+def listed(words: Sequence[str], *, most: int) -> str:
+    """Join words with commas; those beyond `most` are counted.
 
     >>> listed(["a", "b", "c"], most=3), listed(["a", "b", "c"], most=2)
     ('a, b, c', 'a, b and 1 more')
     """
     if len(words) > most:
         return f"{', '.join(words[:most])} and {len(words) - most} more"
-    return last.join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+    return ", ".join(words)
 
 
 def count_of(number: int, noun: str) -> str:

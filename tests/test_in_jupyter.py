@@ -97,7 +97,7 @@ def test_a_study_says_how_many_trials_and_points_it_has(kernel: Kernel) -> None:
 
 def test_a_recommendation_has_its_code_and_a_frontier_is_a_table(kernel: Kernel) -> None:
     html = kernel.html("analysis.recommend(study)[0]")
-    assert "Best of one launch each: ddp workers=2" in html
+    assert "For now take ddp workers=2" in html
     assert "<pre>" in html
     html = kernel.html("content.frontiers[0]")
     assert {"point", "step ms", "samples/s", "standing"} <= set(headers(html))

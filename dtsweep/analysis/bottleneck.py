@@ -109,7 +109,7 @@ def bottleneck(frame: Frame) -> pd.DataFrame:
         exchange, memory, input, host, straggler; None where what was measured can't tell),
         `bound_share` with `_low` and `_high`, the part's share of the step, for compute, memory and
         host of the device's work; `bound_reason`, in a sentence; `second`, the next largest
-        part, and `second_share`; `next_axes`, a list of two or three
+        part, and `second_share`; `next_axes`, a list of up to three
         `dtsweep.analysis.next_axes.NextAxis`, empty without a bound; and the shares above, null
         where unknown.
     """
@@ -178,7 +178,8 @@ def _bound_columns(row: _Row) -> _Row:
         "bound_reason": reason,
         "second": second.name,
         "second_share": second.share,
-        "next_axes": next_axes(bound, row | {"work_share": work}),
+        # Advice rests on measured shares alone.
+        "next_axes": next_axes(bound if first.share is not None else None, row),
     }
     if second.name == "work":
         columns["second"] = _limit_of_work(row, work)[0] or "work"

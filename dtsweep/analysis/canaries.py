@@ -26,7 +26,7 @@ _WHERE = ("env_id", "cpus_per_worker", "gpus_per_worker")
 WORLD = ("point_id", *(item.name for item in fields(World)), *_WHERE)
 """Columns of the point of a canary and its world."""
 
-COMPARED = (*WORLD, "alone")
+_COMPARED = (*WORLD, "alone")
 """Columns that canaries must share to be comparable; `alone` where no other trial ran."""
 
 _COLUMNS = {
@@ -48,7 +48,7 @@ def canaries_of(frame: pd.DataFrame) -> pd.DataFrame:
         return _nothing_compared(rows)
     rows = rows.assign(alone=rows["concurrent_trials"].fillna(0) == 0)
     rows = _with_world_ratios(rows.sort_values(ORDER, kind="stable"))
-    sessions = rows.groupby([*COMPARED, "session"], dropna=False, sort=False)
+    sessions = rows.groupby([*_COMPARED, "session"], dropna=False, sort=False)
     rows = rows.assign(count=sessions["ratio"].transform("size")).set_index(sessions.ngroup())
     first, last = (rows[~rows.index.duplicated(keep=end)].sort_index() for end in ("first", "last"))
     several = first["count"] > 1
@@ -58,7 +58,7 @@ def canaries_of(frame: pd.DataFrame) -> pd.DataFrame:
     has_drifted = deviations["is_drift"].any() | drift.is_drift
     is_unknown = deviations["hides_drift"].any() | drift.hides_drift & several
     trials = without_canaries(frame[frame["status"] == "ok"])["session"].value_counts()
-    return first[[*COMPARED, "session"]].assign(
+    return first[[*_COMPARED, "session"]].assign(
         canaries=first["count"],
         first_s=first["step_mean_s"],
         last_s=last["step_mean_s"].where(several),
@@ -80,7 +80,7 @@ def _nothing_compared(rows: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     compared = pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _COLUMNS.items()})
-    keys = rows.assign(alone=True)[[*COMPARED, "session"]].reset_index(drop=True)
+    keys = rows.assign(alone=True)[[*_COMPARED, "session"]].reset_index(drop=True)
     return pd.concat([keys, compared], axis="columns")
 
 
@@ -97,7 +97,7 @@ def drift_of(canary_rows: pd.DataFrame) -> float | None:
         if canary_rows["known_to"].isna().all():
             return None
         return float(canary_rows["known_to"].max())
-    worlds = drifted.groupby(list(COMPARED), dropna=False)[["first_ratio", "last_ratio"]]
+    worlds = drifted.groupby(list(_COMPARED), dropna=False)[["first_ratio", "last_ratio"]]
     # Ratios are to what the canaries of the world have in common, 1; of one canary there is no last
     # one: nan.
     slowest = worlds.max().max(axis=1).clip(lower=1.0)
@@ -118,7 +118,7 @@ def _levels(rows: pd.DataFrame) -> Level:
 
 def _with_world_ratios(rows: pd.DataFrame) -> pd.DataFrame:
     """Compare each canary with the median of its world's."""
-    worlds = rows.groupby(list(COMPARED), dropna=False)
+    worlds = rows.groupby(list(_COMPARED), dropna=False)
     medians = np.array([median_of(_levels(world)) for _, world in worlds]).reshape(-1, 2)[
         worlds.ngroup()
     ]

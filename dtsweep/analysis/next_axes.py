@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,9 @@ _MOST = 3
 
 _NOTICEABLE = 0.1
 """Share of a step from which on the optimizer is worth a thought."""
+
+BF16_DEVICES = re.compile(r"\b([ABLH]|G[BH])\d+G?S?\b|\bMI\d+X\b")
+"""Names of devices that `dtsweep.hardware.peaks` has a rate of bf16 for."""
 
 _Row = Mapping[str, Any]
 """A point with its settings and shares, as `dtsweep.analysis.bottleneck` has them.
@@ -38,7 +42,7 @@ class NextAxis(NamedTuple):
 
 
 def next_axes(bound: str | None, row: _Row) -> list[NextAxis]:
-    """Name two or three axes that fit a point's bottleneck, mode and settings, best first."""
+    """Name up to three axes that fit a point's bottleneck, mode and settings, best first."""
     if bound is None:
         return []
     axes = {
@@ -190,11 +194,9 @@ def _shares_cores(row: _Row) -> bool:
 
 
 def _lower_precision(row: _Row, share: float) -> Iterator[NextAxis]:
-    # Few CPUs have units for bf16: on the others it is many times as slow as fp32.
-    if row["precision"] != "bf16" and not _is_on_cpus(row):
-        yield NextAxis(
-            "precision", share, "bf16, where the device has units for it; numbers are rounded more"
-        )
+    # Without units for bf16, as most CPUs are, it is many times as slow as fp32.
+    if row["precision"] not in ("bf16", "fp16") and BF16_DEVICES.search(str(row.get("devices"))):
+        yield NextAxis("precision", share, "bf16, for which the device has units; rounded more")
 
 
 def _fewer_updates(row: _Row) -> Iterator[NextAxis]:

@@ -71,8 +71,6 @@ class Recommendation:
     """
     seconds_to_decide: float | None
     """Time of these rounds, by that of the rounds so far; None where one of the two is unknown."""
-    launch_sigma: float | None
-    """Standard deviation between launches of a point, as a share; None if they don't show it."""
     not_measured: pd.DataFrame
     """Newest attempts at asked points that have no number, one each."""
     not_begun: int
@@ -248,14 +246,6 @@ def round_share(study: Study, points: Collection[str]) -> float:
     return float(len(points) * newest.mean() / seconds.sum())
 
 
-def _launch_sigma(test: PairTest) -> float | None:
-    """Standard deviation between launches, as a report's note on noise has it."""
-    pool = test.cost.launches.unpaired_pool
-    if pool is None or not test.objective.is_relative:
-        return None
-    return float(np.expm1(max(0.0, pool.between_variance) ** 0.5))
-
-
 def _comparison_in(study: Study, env_id: object, objective: Objective) -> PairTest:
     """Prepare to compare the points of one environment by an objective."""
     trials = of_environment(study.trials, env_id)
@@ -321,7 +311,6 @@ def _recommend_one(
         is_futile=is_futile_in(study, rows, selection),
         rounds_to_decide=rounds,
         seconds_to_decide=_seconds_of(study, rows.iloc[points_to_launch(selection)], rounds),
-        launch_sigma=_launch_sigma(test),
         zone=study.zone,
         confidence=study.confidence,
         question=study.question,

@@ -114,7 +114,7 @@ def recommend_command(
     as_json: bool,
     **asked: str | None,
 ) -> None:
-    """Recommend one configuration per model and environment, with runner-up and trade-offs."""
+    """Recommend one configuration per model and environment, with its lead and trade-offs."""
     from dtsweep.analysis import Study
     from dtsweep.analysis import recommend as recommended
     from dtsweep.report import recommendation

@@ -166,39 +166,6 @@ def _enough(
     return (None, Reason.OVER_100_LAUNCHES)
 
 
-def launches_for(sigma: float, share: float) -> int | None:
-    """Give the launches of each of two points that detect a difference, each by itself.
-
-    Args:
-        sigma: standard deviation of launch means, as a share.
-        share: the difference, as a share.
-
-    Returns:
-        Two at least; None for more than `MOST_LAUNCHES`.
-
-    >>> launches_for(0.02, 0.05), launches_for(0.02, 0.001)
-    (4, None)
-    """
-    launches = np.arange(2, MOST_LAUNCHES + 1)
-    smallest = sigma * (2 / launches) ** 0.5 * noncentrality(2.0 * launches - 2)
-    sufficient = (smallest <= np.log1p(share)).nonzero()[0]
-    if not len(sufficient):
-        return None
-    return int(launches[sufficient[0]])
-
-
-def sigma_interval(sigma: float, degrees: int) -> tuple[float, float]:
-    """Give the 95 % interval of a standard deviation of normal values.
-
-    >>> [round(end, 2) for end in sigma_interval(1.0, 10)]
-    [0.7, 1.75]
-    """
-    from scipy.special import chdtri
-
-    low, high = (sigma * (degrees / float(chdtri(degrees, p))) ** 0.5 for p in (0.025, 0.975))
-    return low, high
-
-
 def detectable(
     errors: Any, degrees: Any, *, error_degrees: Any = None, level: float = 0.05
 ) -> Numbers:

@@ -9,14 +9,16 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     verdict_words   words for verdicts of comparisons and their reasons
     next_step       the run that would decide, in words
     scaling_words   where one more worker stops paying, and the law of scaling
-    doubts          what to ignore and what not to compare, said above the tables
+    doubts          what not to use and what not to compare, said above the tables
     notes           how the numbers of the report came about, said below them
     frontiers       points of one product, and what can be said of the first two
     code            a point as code for dtsweep, and as the shell command of a script
     alternatives    points that are better in another respect
-    answer          the answer of a recommendation: what to take, the evidence, the next step
+    lead            lead over the next point and over the plain choice
+    limits          limits of points, and axes to try next
+    answer          the answer in six lines: what to take, how sure it is, what to do next
     recommendation  a recommendation in words, and as JSON values
-    advice          what the report advises, what limits each point, and what to try next
+    advice          goal of a report, its recommendations, and the points on frontiers
     tables          table columns of points and of scaling
     times           training times in the terminal, and as JSON values
     costs           what runs have cost, and what was lost of it: a section

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dtsweep.analysis.recommend import Recommendation
 
-RATIOS = {"latency_s": "step time", "samples_per_s": "samples/s"}
+_RATIOS = {"latency_s": "step time", "samples_per_s": "samples/s"}
 """Name of each compared quantity."""
 
 
@@ -26,7 +26,7 @@ def alternatives(recommendation: Recommendation, varying: Sequence[str]) -> list
         advantage = {"latency_s": "shorter steps", "samples_per_s": "more throughput"}.get(
             row["better"], f"a better {row['better']}"
         )
-        ratios = {name: float(row[f"{name}_ratio"]) for name in RATIOS}
+        ratios = {name: float(row[f"{name}_ratio"]) for name in _RATIOS}
         known = {name: ratio for name, ratio in ratios.items() if not math.isnan(ratio)}
         remarks.append(
             remark(
@@ -34,7 +34,7 @@ def alternatives(recommendation: Recommendation, varying: Sequence[str]) -> list
                 advantage=advantage,
                 point=trial_label(row, varying),
                 ratios=known,
-                figures=[_times(ratio, RATIOS[name]) for name, ratio in known.items()],
+                figures=[_times(ratio, _RATIOS[name]) for name, ratio in known.items()],
                 why_not=_why_not(row, recommendation),
             )
         )

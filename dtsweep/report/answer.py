@@ -1,4 +1,7 @@
-"""Answer of a recommendation in remarks: what to take, the evidence, and the next step."""
+"""Answer of a recommendation in six lines.
+
+What to take, its lead, how sure that is, what limits it, what to do next, and its figures.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,32 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.analysis.launches import PER_SAMPLES
 from dtsweep.inference.selection import ASSUMED_SIGMA
-from dtsweep.inference.verdicts import Answer, ConditionVerdict
-from dtsweep.report.labels import BATCH_SHAPE, argument_columns, trial_label, trial_labels
+from dtsweep.inference.verdicts import Answer
+from dtsweep.report.labels import trial_label
+from dtsweep.report.lead import lead, rivals
+from dtsweep.report.limits import limit_of
 from dtsweep.report.next_step import run_that_decides
-from dtsweep.report.remarks import Remark, remark
-from dtsweep.results.statuses import ABOVE_LINEAR
-from dtsweep.text import in_percent, percent
+from dtsweep.report.remarks import (
+    LONGEST_LINE,
+    Remark,
+    first_that_fits,
+    one_line_remark,
+    remark,
+)
+from dtsweep.sweep.modes import PERIODS, latency_column, period_of
+from dtsweep.text import (
+    WIDE_MARK,
+    duration,
+    format_ends,
+    format_number,
+    format_rate,
+    in_percent,
+    percent,
+    percent_up,
+    usd,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,16 +49,12 @@ _IN_SHORT = {
     Answer.ONLY_CANDIDATE: "the only candidate",
 }
 
-_GO_ON = "run the sweep again, it goes on"
+_LARGEST_LOSS = 0.5
+"""Largest upper limit of a loss that is written, as a share; a greater one says nothing."""
 
-_LARGEST_GAIN = 10.0
-"""Largest upper limit of a gain that is written, as a share; a greater one says nothing."""
 
-_NOISY_DRIFT = 0.1
-"""Drift of a machine, as a share, from which on a quieter machine is the first next step."""
-
-_LARGEST_ZONE = 0.99
-"""Largest indifference zone that is proposed, as a share; `Question` refuses 1 and more."""
+_TENTHS_BELOW = 0.1
+"""Gain, as a share, from which on an upper limit is written in whole percent."""
 
 
 def in_short(recommendation: Recommendation) -> str:
@@ -45,84 +63,95 @@ def in_short(recommendation: Recommendation) -> str:
 
 
 def goal_in_words(recommendation: Recommendation) -> str:
-    """Name the goal of a recommendation: "the highest samples_per_s where workers<=8"."""
+    """Name the goal of a recommendation: " by samples_per_s where workers<=8"."""
+    return "".join(_goal_parts(recommendation))
+
+
+def _goal_parts(recommendation: Recommendation) -> list[str]:
+    """Words of the goal, the least important last."""
     goal = recommendation.goal
-    objective = recommendation.objective
-    words = f"the {'highest' if objective.maximize else 'lowest'} {objective.name}"
-    if recommendation.has_other_semantics:
-        words += f" of {' and '.join(('exact', *goal.allow))} updates"
-    if goal.least_rate:
-        words += f", with at least {in_percent(goal.least_rate)} of the best samples_per_s"
+    parts = [f" by {recommendation.objective.name}"]
     if goal.where:
-        words += f" where {goal.where}"
-    return words
+        parts.append(f" where {goal.where}")
+    if goal.least_rate:
+        parts.append(f" with at least {in_percent(goal.least_rate)} of the best samples_per_s")
+    if recommendation.has_other_semantics:
+        parts.append(f" of {' and '.join(('exact', *goal.allow))} updates")
+    return parts
 
 
-def headline(recommendation: Recommendation, varying: Sequence[str], *, name: str) -> list[Remark]:
-    """Say what to take and for what, or that it is undecided, and which points have no number."""
-    code = recommendation.answer.value
-    if recommendation.objective.is_exact and recommendation.answer is Answer.EQUAL:
-        code = "same_value"
-    lacking = len(recommendation.not_measured) + recommendation.not_begun
-    if recommendation.answer is Answer.ONLY_CANDIDATE:
-        varying = [*varying, *BATCH_SHAPE, *argument_columns(list(recommendation.point.index))]
-        if lacking and recommendation.measured == 1:
-            code = "no_answer"
-    first = remark(
-        code,
-        name=f"{name}: " if name else "",
-        point=trial_label(recommendation.point, list(dict.fromkeys(varying))),
-        asked=lacking + 1,
-        candidates=len(recommendation.others) + 1,
-        goal=goal_in_words(recommendation),
-        zone=recommendation.zone,
-        launches=_launches(recommendation),
-    )
-    remarks = [first, *_not_measured(recommendation, varying)]
-    if ABOVE_LINEAR in recommendation.point["caution"].split():
-        remarks.append(remark("answer_above_linear"))
-    return remarks
-
-
-def _not_measured(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:
-    """Name the asked points that have no number, with the reason."""
-    failed, remarks = recommendation.not_measured, []
-    if len(failed):
-        names = [
-            name
-            for name in (*BATCH_SHAPE, *argument_columns(list(failed.columns)))
-            if set(failed[name].map(str)) != {str(recommendation.point.get(name))}
-        ]
-        differing = list(dict.fromkeys([*varying, *names]))
-        points = [
-            f"{trial_label(row, differing)} ({row['status']})" for _, row in failed.iterrows()
-        ]
-        remarks.append(remark("not_measured", count=len(failed), points=points))
-    if recommendation.not_begun:
-        remarks.append(remark("not_begun", count=recommendation.not_begun))
-    return remarks
-
-
-def evidence(recommendation: Recommendation, varying: Sequence[str], *, named: int) -> list[Remark]:
-    """Say what launches show, and what to do where it is not decided.
+def answer_of(
+    recommendation: Recommendation,
+    varying: Sequence[str],
+    *,
+    name: str = "",
+    bounds: pd.DataFrame | None = None,
+) -> list[Remark]:
+    """Make the lines of an answer, six at most.
 
     Args:
         recommendation: of one model and environment.
         varying: setting columns of points that have more than one value.
-        named: number of points to name, of several.
+        name: its name among several recommendations; empty where there is one.
+        bounds: rows of `dtsweep.analysis.bottleneck`; None says nothing of limits.
     """
+    leading = lead
+    if recommendation.answer is Answer.UNDECIDED:
+        leading = rivals
+    limit = []
+    if bounds is not None:
+        limit = limit_of(recommendation.point, bounds)
+    return [
+        _headline(recommendation, varying, name=name),
+        *leading(recommendation, varying),
+        *_how_sure(recommendation),
+        *limit,
+        *_what_next(recommendation),
+        _figures(recommendation),
+    ]
+
+
+def _headline(recommendation: Recommendation, varying: Sequence[str], *, name: str) -> Remark:
+    """Say what to take and for what: as much of the goal as there is room for."""
+    code = recommendation.answer.value
+    if recommendation.objective.is_exact and recommendation.answer is Answer.EQUAL:
+        code = "same_value"
+    lacking = len(recommendation.not_measured) + recommendation.not_begun
+    if code == Answer.ONLY_CANDIDATE and lacking and recommendation.measured == 1:
+        code = "no_answer"
+    numbers = {
+        "name": f"{name}: " if name else "",
+        "point": trial_label(recommendation.point, varying),
+        "asked": lacking + 1,
+        "candidates": len(recommendation.others) + 1,
+        "zone": recommendation.zone,
+    }
+    parts = _goal_parts(recommendation)
+    if recommendation.answer is Answer.ONLY_CANDIDATE:
+        del parts[0]
+    lines = [
+        remark(code, goal="".join(parts[:count]), **numbers) for count in range(len(parts), -1, -1)
+    ]
+    if len(lines[-1].text) > LONGEST_LINE:
+        return one_line_remark(code, shorten=("name", "point"), goal="", **numbers)
+    return first_that_fits(lines)
+
+
+def _how_sure(recommendation: Recommendation) -> list[Remark]:
+    """Say how sure the answer is, with one number."""
     match recommendation.answer:
         case Answer.BEST:
-            remarks = [_on_best(recommendation)]
+            return [_on_best(recommendation)]
         case Answer.EQUAL:
-            remarks = _on_equal(recommendation, varying)
+            return [_on_equal(recommendation)]
         case Answer.UNDECIDED:
-            remarks = _on_undecided(recommendation, varying, named=named)
+            return [_on_undecided(recommendation)]
         case Answer.SINGLE_LAUNCH:
-            remarks = [_on_single_launches(recommendation)]
+            near = len(recommendation.contenders)
+            code = "one_launch_open" if near else "better_assumed"
+            return [remark(code, count=near, sigma=ASSUMED_SIGMA)]
         case _:
-            remarks = _on_only_candidate(recommendation)
-    return [*remarks, *_what_next(recommendation)]
+            return _on_only_candidate(recommendation)
 
 
 def _on_only_candidate(recommendation: Recommendation) -> list[Remark]:
@@ -131,15 +160,7 @@ def _on_only_candidate(recommendation: Recommendation) -> list[Remark]:
         return []
     if len(recommendation.not_measured):
         return [remark("others_failed")]
-    if recommendation.unknown:
-        return [remark("others_unknown")]
     return [remark("no_other")]
-
-
-def _launches(recommendation: Recommendation) -> int:
-    """Launches of the recommended point and of those that may be better, the most."""
-    contenders = recommendation.contenders["launches"]
-    return int(max([recommendation.point["launches"], *contenders]))
 
 
 def _on_best(recommendation: Recommendation) -> Remark:
@@ -148,45 +169,39 @@ def _on_best(recommendation: Recommendation) -> Remark:
     if objective.is_exact:
         return remark("others_lower" if objective.maximize else "others_higher")
     # An untested pair is compared with an assumed noise, which gives no limit.
-    lead = float(_least_leads(recommendation).min(skipna=False))
-    if math.isnan(lead):
+    least = float(_least_leads(recommendation).min(skipna=False))
+    if math.isnan(least):
         return remark("better_assumed", sigma=ASSUMED_SIGMA)
-    least = _gain(lead, recommendation, is_lower_limit=True)
-    if not least:
-        return remark("better", confidence=recommendation.confidence)
-    return remark("better_by", least=least, lead=lead, confidence=recommendation.confidence)
+    words = _gain(least, recommendation, is_lower_limit=True)
+    if words:
+        words = f", by at least {words}"
+    return remark("better", least=words, lead=least, confidence=recommendation.confidence)
 
 
 def _least_leads(recommendation: Recommendation) -> pd.Series[float]:
     """Lower limit of how much better the point is than each other one, as `possible_gain`."""
-    objective, rivals = recommendation.objective, recommendation.others
-    low, high = (rivals[name].astype("float64") for name in ("ratio_low", "ratio_high"))
+    objective, others = recommendation.objective, recommendation.others
+    low, high = (others[name].astype("float64") for name in ("ratio_low", "ratio_high"))
     if objective.is_relative:
         return (low if objective.maximize else 1 / high) - 1
     return low if objective.maximize else -high
 
 
-def _on_equal(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:
-    """Say how much better others may be, why this one of equal points, and what is open."""
-    rivals = recommendation.others
-    equal = rivals[rivals["is_equal"]]
+def _on_equal(recommendation: Recommendation) -> Remark:
+    """Say how much better others may be, and why this one of equal points is taken."""
+    others, confidence = recommendation.others, recommendation.confidence
+    equal = others[others["is_equal"]]
     if recommendation.objective.is_exact:
-        return [remark("others_equal", count=len(equal))]
-    gain = float(rivals["possible_gain"].max())
-    confidence = recommendation.confidence
-    most = _gain(gain, recommendation)
-    remarks = [remark("none_better", confidence=confidence)]
-    if most:
-        remarks = [remark("others_at_most", most=most, gain=gain, confidence=confidence)]
+        return remark("others_equal", count=len(equal))
+    why = ""
     if len(equal):
-        points = trial_labels(equal, varying)
-        remarks.append(
-            remark("equal_points", points=points, why=_why_this_one(recommendation.point, equal))
-        )
-    if not recommendation.is_decided:
-        points = trial_labels(_cheaper(recommendation), varying) or ["a point"]
-        remarks.append(remark("cheaper_open", points=points[:1]))
-    return remarks
+        why = f"; it has the {_why_this_one(recommendation.point, equal)}"
+    gain = float(others["possible_gain"].max())
+    most = _gain(gain, recommendation)
+    code = "others_at_most" if most else "none_better"
+    return one_line_remark(
+        code, shorten=("why",), most=most, gain=gain, confidence=confidence, why=why
+    )
 
 
 def _why_this_one(point: pd.Series[Any], equal: pd.DataFrame) -> str:
@@ -202,153 +217,70 @@ def _why_this_one(point: pd.Series[Any], equal: pd.DataFrame) -> str:
     return ", then the ".join(reasons)
 
 
-def _cheaper(recommendation: Recommendation) -> pd.DataFrame:
-    """Select the points with fewer workers that may be equal, too."""
+def _on_undecided(recommendation: Recommendation) -> Remark:
+    """Say how much the point loses at most to the best one, or that this is not known."""
     contenders = recommendation.contenders
-    has_fewer = contenders["workers"] < recommendation.point["workers"]
-    cheaper: pd.DataFrame = contenders[has_fewer & ~contenders["is_equal"]]
-    return cheaper
-
-
-def _on_undecided(
-    recommendation: Recommendation, varying: Sequence[str], *, named: int
-) -> list[Remark]:
-    """Name the points that may be better, and what limits the answer."""
-    remarks = []
-    if recommendation.point["condition_verdict"] != ConditionVerdict.MEETS:
-        remarks.append(remark("condition_open"))
-    contenders = recommendation.contenders.sort_values(
-        "possible_gain", ascending=False, kind="stable"
-    )
-    better = contenders[contenders["possible_gain"] > 0]
-    rows = [row for _, row in better.head(named).iterrows()]
-    remarks += [_may_be_better(row, recommendation, varying) for row in rows]
-    if others := trial_labels(better.iloc[named:], varying):
-        remarks.append(remark("others_may_be_better", points=others))
-    if not recommendation.is_futile:
-        remarks += _limit(recommendation)
-    return remarks
-
-
-def _limit(recommendation: Recommendation) -> list[Remark]:
-    """Say whether launches or windows limit the answer; empty if nothing shows it."""
-    variances = recommendation.variances
-    if variances is None:
-        return []
-    if variances.is_by_launches:
-        return [remark("launches_limit")]
-    between, within = (variance**0.5 for variance in (variances.between, variances.within))
-    remarks = [remark("windows_limit", window_s=variances.window_s, within=within, between=between)]
-    # Windows that are mostly imprecise ended before `half_width`: `longer_limit` names the setting.
-    if not recommendation.noise.is_mostly_imprecise:
-        remarks.append(remark("longer_windows"))
-    return remarks
-
-
-def _may_be_better(
-    row: pd.Series[Any], recommendation: Recommendation, varying: Sequence[str]
-) -> Remark:
-    condition = ""
-    if row["condition_verdict"] != ConditionVerdict.MEETS:
-        condition = ", if it meets the condition"
-    code, gain = "may_be_better", float(row["possible_gain"])
-    if recommendation.objective.is_relative and gain > _LARGEST_GAIN:
-        code = "may_be_better_loud"
+    if contenders.empty:
+        return remark("better_assumed", sigma=ASSUMED_SIGMA)
+    gain = float(contenders["possible_gain"].max())
+    launches, confidence = _launches(recommendation), recommendation.confidence
+    if gain <= 0:
+        return remark("none_better", confidence=confidence, why="")
+    if math.isnan(gain) or (recommendation.objective.is_relative and gain > _LARGEST_LOSS):
+        reason = f": {launches} launches of a point differ too much"
+        if launches == 1:
+            reason = ": each was launched once"
+        return remark("loss_unknown", reason=reason, possible_gain=gain, launches=launches)
     return remark(
-        code,
-        point=trial_label(row, varying),
-        gain=_gain(gain, recommendation),
+        "loses_at_most",
+        confidence=confidence,
+        most=_gain(gain, recommendation),
         possible_gain=gain,
-        condition=condition,
+        launches=launches,
     )
 
 
-def _on_single_launches(recommendation: Recommendation) -> Remark:
-    """Say that nothing is decided, and how many points are near."""
-    near = len(recommendation.contenders)
-    if near:
-        return remark("one_launch_open", count=near, sigma=ASSUMED_SIGMA)
-    return remark("one_launch_best", sigma=ASSUMED_SIGMA)
+def _launches(recommendation: Recommendation) -> int:
+    """Launches of the recommended point and of those that may be better, the most."""
+    contenders = recommendation.contenders["launches"]
+    return int(max([recommendation.point["launches"], *contenders]))
 
 
 def _what_next(recommendation: Recommendation) -> list[Remark]:
-    """Say what would decide, less noise first; empty where it is decided."""
-    contenders = recommendation.contenders
-    match recommendation.answer:
-        case Answer.UNDECIDED:
-            open_points = contenders[contenders["possible_gain"] > 0]
-        case Answer.EQUAL if (
-            not recommendation.is_decided and not recommendation.objective.is_exact
-        ):
-            return _what_decides(recommendation, _cheaper(recommendation))
-        case Answer.SINGLE_LAUNCH:
-            return [*_quieter(recommendation), _next_step(recommendation)]
-        case Answer.ONLY_CANDIDATE if recommendation.not_begun:
-            return [remark("run", run=_GO_ON)]
-        case _:
-            return []
-    step = _what_decides(recommendation, open_points)
+    """Name the one run that would decide, with its time; empty where nothing is open."""
+    answer, noise = recommendation.answer, recommendation.noise
+    is_alone = answer is Answer.ONLY_CANDIDATE and not recommendation.not_begun
+    if is_alone or recommendation.is_decided or recommendation.objective.is_exact:
+        return []
     if recommendation.is_futile:
-        # It names a quieter machine itself.
-        return step
-    return [*_quieter(recommendation), *step]
-
-
-def _what_decides(recommendation: Recommendation, open_points: pd.DataFrame) -> list[Remark]:
-    """Say how many more launches would decide about some points, and how to get them."""
+        return [_futile(recommendation)]
     rounds = recommendation.rounds_to_decide
-    most = float(recommendation.contenders["possible_gain"].max())
-    remarks = []
-    if recommendation.is_futile:
-        remarks.append(_futile(recommendation))
-        is_wider = recommendation.zone < most <= _LARGEST_ZONE
-    elif rounds is None and len(open_points):
-        remarks.append(remark("over_20_launches"))
-        is_wider = most <= _LARGEST_ZONE
-    else:
-        if rounds:
-            remarks.append(remark("more_launches", count=rounds))
-        return [*remarks, _next_step(recommendation, more_launches=rounds or None)]
-    if is_wider and recommendation.objective.is_relative:
-        remarks.append(remark("wider_zone", zone=f"{math.ceil(most * 100)}%"))
-    return remarks
-
-
-def _futile(recommendation: Recommendation) -> Remark:
-    """Say why launches were not gone on with, and what it would take."""
-    launches, sigma = "over 20", "too much"
-    if recommendation.launch_sigma is not None:
-        sigma = percent(recommendation.launch_sigma)
-    if recommendation.rounds_to_decide is not None:
-        launches = f"about {recommendation.rounds_to_decide}"
-    return remark("futile", zone=recommendation.zone, sigma=sigma, launches=launches)
-
-
-def _quieter(recommendation: Recommendation) -> list[Remark]:
-    """Name what lowers the noise, where it is large; empty where it is not."""
-    noise, variances = recommendation.noise, recommendation.variances
-    remarks = []
-    if noise.drift > _NOISY_DRIFT:
-        remarks.append(remark("quieter", drift=noise.drift))
-    is_by_launches = variances is not None and variances.is_by_launches
-    if noise.is_mostly_imprecise and not is_by_launches:
-        remarks.append(
-            remark(
-                "longer_limit", setting=noise.limit, imprecise=noise.imprecise, trials=noise.trials
-            )
-        )
-    return remarks
-
-
-def _next_step(recommendation: Recommendation, *, more_launches: int | None = None) -> Remark:
     run = run_that_decides(
         recommendation.goal,
         recommendation.question,
         harness=recommendation.point["harness"],
         launches=_launches(recommendation),
-        more_launches=more_launches,
+        rounds=rounds,
     )
-    return remark("run", run=run)
+    variances = recommendation.variances
+    is_by_launches = variances is not None and variances.is_by_launches
+    if noise.is_mostly_imprecise and not is_by_launches:
+        return [remark("longer_windows", run=run, setting=noise.limit)]
+    time = ""
+    if rounds is None and recommendation.question is not None:
+        time = " (for how long is not known)"
+    if recommendation.seconds_to_decide:
+        time = f" (about {duration(recommendation.seconds_to_decide)})"
+    return [remark("run", run=run, time=time)]
+
+
+def _futile(recommendation: Recommendation) -> Remark:
+    """Say what settles the question without further rounds."""
+    most = float(recommendation.contenders["possible_gain"].max())
+    way = "measure on a quiet machine"
+    if recommendation.objective.is_relative and 0 < most <= _LARGEST_LOSS:
+        way = f"`--indifference {math.ceil(most * 100)}%` settles it at once"
+    return remark("futile", way=way)
 
 
 def _gain(gain: float, recommendation: Recommendation, *, is_lower_limit: bool = False) -> str:
@@ -358,4 +290,72 @@ def _gain(gain: float, recommendation: Recommendation, *, is_lower_limit: bool =
     if not recommendation.objective.is_relative:
         return f"{gain:.3g} {recommendation.objective.name}"
     words = percent(gain, is_lower_limit=is_lower_limit)
+    if gain > _TENTHS_BELOW and not is_lower_limit:
+        words = percent_up(gain)
     return words if words != "0 %" else ""
+
+
+def quantity(name: str, value: float, low: float = math.nan, high: float = math.nan) -> str:
+    """Write a measured value with its unit, and its interval.
+
+    >>> quantity("step_p99_s", 0.0482), quantity("samples_per_s", 812.34, 808.24, 816.44)
+    ('48.20 ms', '812.3 ± 4.1 samples/s')
+    >>> quantity("memory_peak_bytes", 2.0**30)
+    '1,024 MiB'
+    >>> quantity("usd_per_million_samples", 0.01241)
+    '$0.012 per million samples'
+    """
+    if name.endswith("_per_s"):
+        return f"{format_rate(value, low, high)} {name.removesuffix('_per_s')}/s"
+    if name.endswith("_s"):
+        return f"{format_ends(value * 1e3, low * 1e3, high * 1e3)} ms"
+    if name.endswith("_bytes"):
+        return f"{format_number(value / 2**20, digits=3)} MiB"
+    if name == PER_SAMPLES:
+        return f"{usd(value)} per million samples"
+    return f"{name} {value:.4g}"
+
+
+def quantity_of(point: pd.Series[Any], name: str) -> str:
+    """Write a column's value of a point with its interval, where that is known."""
+    ends = [float(point.get(f"{name}{end}", math.nan)) for end in ("_low", "_high")]
+    return quantity(name, float(point[name]), *ends)
+
+
+def _figures(recommendation: Recommendation) -> Remark:
+    """Give what the goal asks for, then rate, step and memory: as many as there is room for."""
+    import pandas as pd
+
+    point = recommendation.point
+    asked = [recommendation.objective.name, *recommendation.condition_columns]
+    names = dict.fromkeys([*asked, "samples_per_s", "latency_s", "memory_peak_bytes"])
+    known = [name for name in names if pd.notna(point[name])]
+    # A condition on the column that is the latency needs it once.
+    values = {quantity_of(point, name): _figure(point, name) for name in reversed(known)}
+    figures = list(reversed(values.values()))
+    unknown = ""
+    if any("~" in figure for figure in figures):
+        unknown = f" ({WIDE_MARK})"
+    one = remark("figures", figures=figures, unknown=unknown)
+    while len(one.text) > LONGEST_LINE and len(figures) > 1:
+        figures = figures[:-1]
+        one = remark("figures", figures=figures, unknown=unknown)
+    return one
+
+
+def _figure(point: pd.Series[Any], name: str) -> str:
+    """Name a column, where its unit does not, and write its value."""
+    import pandas as pd
+
+    words = quantity_of(point, name)
+    if name.endswith("_per_s") or name == PER_SAMPLES or words.startswith(name):
+        return words
+    if name == "memory_peak_bytes":
+        return f"memory {words}"
+    if name != "latency_s":
+        return f"{name} {words}"
+    periods = {name: point[name] for name in PERIODS if pd.notna(point.get(name))}
+    latency = latency_column(point["semantics"], period=period_of(periods))
+    if latency == "step_mean_s" or pd.isna(point["step_p50_s"]):
+        return f"a mean step {words}"
+    return f"a median step {words}"

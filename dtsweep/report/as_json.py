@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.report import recommendation
-from dtsweep.report.advice import bounds_json
+from dtsweep.report.limits import bounds_json
 from dtsweep.report.records import records_of
 from dtsweep.sweep.values import python_value
 
@@ -30,8 +30,8 @@ def report_json(content: Content) -> dict[str, Any]:
         `dtsweep.report.recommendation`, for the highest throughput), `remarks` (`code`,
         `severity`, `numbers` and `text` of each, without those of recommendations),
         `bottlenecks` (those of `dtsweep.report.advice`), `frontiers` (`title`, `semantics`,
-        `update_kind`, `model_digest`, and the words of each: `words`, `undecided`, `alone`,
-        `dominated`, `updates`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `usl`
+        `update_kind`, `model_digest`, and the words of each: `undecided`, `alone`, `dominated`,
+        `updates`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `usl`
         and `canaries` (rows of the functions of `dtsweep.analysis`), `hypervolume` (rows of it),
         `differences` (rows of `difference` between the highest throughput of each frontier,
         `point_a`, and the highest of its other points, `point_b`), `implausible` (trials whose
@@ -46,8 +46,8 @@ def report_json(content: Content) -> dict[str, Any]:
         "flags": dict(content.flags),
         "constants": {name: python_value(value) for name, value in content.constants.items()},
         "recommendations": [
-            recommendation.as_json(item, chain.from_iterable(paragraphs))
-            for item, paragraphs in zip(content.recommendations, content.advice, strict=False)
+            recommendation.as_json(item, advice.remarks)
+            for item, advice in zip(content.recommendations, content.advice, strict=False)
         ],
         "remarks": [one.as_json() for one in _remarks(content)],
         "bottlenecks": bounds_json(content.bounds),
@@ -72,7 +72,7 @@ def _remarks(content: Content) -> Iterator[Remark]:
     """Yield the remarks that are not on one recommendation, in the report's order."""
     yield from content.frontier_answer
     if not content.recommendations:
-        yield from chain.from_iterable(chain.from_iterable(content.advice))
+        yield from chain.from_iterable(advice.remarks for advice in content.advice)
     yield from (*content.unsound, *content.doubts, *content.limits)
     yield from (*content.worth.remarks, *content.notes)
 
@@ -91,7 +91,6 @@ def _words_of(frontier: Frontier) -> dict[str, Any]:
     names = (*_PRODUCT, "undecided", "alone")
     words = {
         "title": frontier.name,
-        "words": frontier.verdict_words,
         "dominated": frontier.dominated_count,
         "updates": frontier.updates,
     }

@@ -22,17 +22,13 @@ from dtsweep.analysis.settings import axis_name
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.predict import usl
-from dtsweep.report.advice import (
-    advice_on,
-    frontier_answer,
-    goal_asked,
-    limits_on,
-    recommended_in,
-)
+from dtsweep.report.advice import frontier_answer, goal_asked, recommended_in
 from dtsweep.report.doubts import conditions_on, doubts_on, unsound_doubts
 from dtsweep.report.frontiers import Frontier, frontiers_of
 from dtsweep.report.labels import model_columns, point_key, point_label, varying_columns
+from dtsweep.report.limits import limits_on
 from dtsweep.report.notes import counts_of, notes_on
+from dtsweep.report.recommendation import Advice, advice_on
 from dtsweep.report.remarks import Remark, remark
 from dtsweep.report.scaling_words import scaling_remarks
 from dtsweep.text import count_of
@@ -128,20 +124,14 @@ class Content:
 
     Empty if no point is a candidate.
     """
-    advice: Sequence[Sequence[Sequence[Remark]]]
-    """Each recommendation in paragraphs: answer, evidence, figures, and what it gives up.
-
-    Without a recommendation, the reason for that.
-    """
+    advice: Sequence[Advice]
+    """Words on each recommendation; without one, the reason for that."""
     frontier_answer: Sequence[Remark]
     """Numbers of points on the frontier and of open ones; empty where it was not the question."""
     bounds: pd.DataFrame
     """Rows of `dtsweep.analysis.bottleneck`, one per point."""
     limits: Sequence[Remark]
-    """Limit of each recommended point and what to try next, in their order.
-
-    A count of the limits of the points on frontiers follows.
-    """
+    """Axes to try next, and a count of the limits of the points on frontiers."""
     frontiers: Sequence[Frontier]
     """One per semantics, model and environment, exact updates first; empty without `ok` trials."""
     hypervolume: pd.DataFrame
@@ -249,9 +239,7 @@ def content_of(
     )
     conditions = conditions_on(points, where, minimize=minimize, maximize=maximize)
     varying, label_columns = varying_columns(points), _label_columns(points)
-    frontiers = frontiers_of(
-        study, points, varying, compare_models=compare_models, of_rate="samples_per_s" in maximize
-    )
+    frontiers = frontiers_of(study, points, varying, compare_models=compare_models)
     selected = study.where(where)
     ladders = _scaling(selected, label_columns)
     worth = _worth(selected, ladders)
@@ -266,10 +254,10 @@ def content_of(
         ],
         constants=_constants(points, varying),
         recommendations=recommended,
-        advice=advice_on(recommended, varying) or [[why_none]],
+        advice=advice_on(recommended, varying, bounds) or [Advice(answer=why_none)],
         frontier_answer=frontier_answer(study, points),
         bounds=bounds,
-        limits=limits_on(recommended, frontiers, bounds),
+        limits=limits_on(recommended, [frontier.shown for frontier in frontiers], bounds),
         frontiers=frontiers,
         hypervolume=hypervolume(points, minimize=minimize, maximize=maximize),
         scaling=ladders,

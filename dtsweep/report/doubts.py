@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dtsweep.analysis.canaries import (
     INTERFERENCE_COLUMNS,
     Interference,
-    drift_of,
     interference_over,
 )
 from dtsweep.analysis.ladders import far_above_linear
 from dtsweep.analysis.launches import has_caution, without_canaries
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
-from dtsweep.analysis.study import Study, launch_sigma
-from dtsweep.inference.power import MOST_LAUNCHES, launches_for, sigma_interval
-from dtsweep.inference.selection import ASSUMED_SIGMA
+from dtsweep.analysis.study import Study
 from dtsweep.inference.spread import POINT
 from dtsweep.report.labels import trial_label, trial_labels, varying_columns
-from dtsweep.report.next_step import run_with_launches
 from dtsweep.report.remarks import Remark, remark
 from dtsweep.results.schema import IMPORTED
 
@@ -41,12 +37,6 @@ _MACHINE_COLUMNS = (
 _UNLIKE = 1.5
 """Factor between imported rows of one point, above which they may be of several machines."""
 
-_DIFFERENCES = (0.02, 0.05, 0.10)
-"""Differences of two points for which the needed launches are named."""
-
-ONE_LAUNCH_SHOWS = 1.96 * 2**0.5 * ASSUMED_SIGMA
-"""Smallest difference of two single launches that is more than their assumed noise."""
-
 
 def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> list[Remark]:
     """Make the remarks to read before any number of a report.
@@ -63,13 +53,7 @@ def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> 
     if points.empty:
         return not_used
     measured = without_canaries(study.frame[study.frame["status"] == "ok"])
-    trials = int((measured["harness"] != IMPORTED).sum())
-    drift = _drift(study.canaries, trials=trials, launches=int(points["launches"].max()))
     return [
-        *drift,
-        *_failed_canaries(study.frame),
-        *_noise(study, points, is_drift_known="drift" in {one.code for one in drift}),
-        *_windows(measured),
         *_implausible(measured, varying),
         *not_used,
         *_joined(measured),
@@ -159,67 +143,6 @@ def on_interference(interference: Interference, *, zone: float) -> Remark:
     )
 
 
-def _drift(canaries: pd.DataFrame, *, trials: int, launches: int) -> list[Remark]:
-    """State the size below which a difference may be due to the machine's drift.
-
-    Canaries, which measure one point again and again, give that size, or the drift that they can't
-    exclude, where that is larger than the noise.
-
-    Args:
-        canaries: rows of `dtsweep.analysis.canaries`.
-        trials: how many were measured `ok`.
-        launches: the most that a point has.
-    """
-    drifted = canaries[canaries["flagged"].fillna(value=False)]
-    drift = drift_of(canaries)
-    if len(drifted) and drift is not None:
-        concerned = int(drifted["trials"].sum())
-        return [remark("drift", drift=drift, concerned=concerned, trials=trials)]
-    unknown = canaries[canaries["flagged"].isna() & canaries["known_to"].notna()]
-    if unknown.empty:
-        return []
-    known_to = unknown["known_to"].max()
-    if launches == 1 and known_to <= ONE_LAUNCH_SHOWS:
-        return []
-    return [remark("drift_unknown", drift=known_to)]
-
-
-def _noise(study: Study, points: pd.DataFrame, *, is_drift_known: bool) -> list[Remark]:
-    """State how much launches of a point differ, and the launches that differences take."""
-    if len(points) < 2:
-        return []
-    if points["launches"].max() == 1:
-        remarks = [remark("started_once", run=run_with_launches(study))]
-        if not is_drift_known:
-            remarks.append(remark("noise_assumed", limit=ONE_LAUNCH_SHOWS, sigma=ASSUMED_SIGMA))
-        return remarks
-    spreads = launch_sigma(study)
-    spreads = spreads[(spreads["degrees"] > 0) & (spreads["spread"] > 0)]
-    return [
-        _noise_of(row, f" in env_id {env_id}" if len(spreads) > 1 else "")
-        for env_id, row in spreads.iterrows()
-    ]
-
-
-def _noise_of(row: pd.Series[Any], where: str) -> Remark:
-    """State the noise between launches of one environment, a row of `launch_sigma`."""
-    sigma = float(row["spread"])
-    low, high = sigma_interval(sigma, int(row["degrees"]))
-    needed = [launches_for(sigma, share) for share in _DIFFERENCES]
-    launches = [str(count or f"over {MOST_LAUNCHES}") for count in needed]
-    return remark("noise", where=where, sigma=sigma, low=low, high=high, launches=launches)
-
-
-def _windows(trials: pd.DataFrame) -> list[Remark]:
-    """State the steps and seconds that the intervals within one launch speak of."""
-    windows = trials[["measured_steps", "window_s"]].dropna().astype("float64")
-    if windows.empty:
-        return []
-    ends = windows.agg(["min", "max"])
-    steps, seconds = (ends[name].to_list() for name in ends)
-    return [remark("windows", steps=steps, seconds=seconds)]
-
-
 def _implausible(trials: pd.DataFrame, varying: Sequence[str]) -> list[Remark]:
     """Name the numbers that can't all be true."""
     rows = trials[trials["implausible"].notna()]
@@ -246,21 +169,6 @@ def _joined(trials: pd.DataFrame) -> list[Remark]:
     if not set(imported["env_id"]) & set(measured["env_id"]):
         return []
     return [remark("joined", count=len(imported), env_id=imported["env_id"].iloc[0])]
-
-
-def _failed_canaries(frame: pd.DataFrame) -> list[Remark]:
-    """Say why canaries that ran did not end `ok`: for each status, by the first of them."""
-    ran = frame[frame["role"].isin(["canary"]) & (frame["status"] != "cancelled")]
-    failed = ran[ran["status"] != "ok"]
-    if failed.empty:
-        return []
-    reasons = {}
-    for status, rows in failed.groupby("status"):
-        reason, log = rows[["reason", "log"]].astype("object").fillna("").iloc[0]
-        reasons[f"{len(rows)} {status}"] = reason or "no reason stored"
-        if log:
-            reasons[f"{len(rows)} {status}"] += f" (log: {log})"
-    return [remark("canaries_failed", failed=len(failed), ran=len(ran), reasons=reasons)]
 
 
 def _environments(trials: pd.DataFrame) -> list[Remark]:

@@ -12,19 +12,15 @@ from dtsweep.analysis.frontier import UPDATE
 from dtsweep.analysis.settings import plain_training_in
 from dtsweep.analysis.study import Study
 from dtsweep.inference.spread import of_environment
-from dtsweep.inference.verdicts import Method, Verdict
-from dtsweep.report.doubts import ONE_LAUNCH_SHOWS
 from dtsweep.report.labels import (
     argument_columns,
     model_columns,
     point_label,
     product_parts,
-    trial_label,
     update_labels,
 )
-from dtsweep.report.verdict_words import REASON_WORDS, VERDICT_WORDS
 from dtsweep.sweep.modes import AS_WRITTEN
-from dtsweep.text import count_of, in_percent, percent
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,11 +77,6 @@ class Frontier:
 
     `point_a` has the highest throughput on the frontier. `point_b` has the highest of all other
     `points`, on the frontier or not. Empty if either point does not exist.
-    """
-    verdict_words: str | None
-    """Verdict of `difference` on their throughput, as a sentence.
-
-    None without a runner-up, or if throughput is not an objective.
     """
 
     def __repr__(self) -> str:
@@ -178,11 +169,7 @@ class Frontier:
         """Meaning of the mark of undecided points; empty if there are none."""
         if not (self.points["standing"] == "undecided").any():
             return ""
-        noise = "not significantly"
-        if self.points["launches"].max() == 1:
-            limit = in_percent(ONE_LAUNCH_SHOWS)
-            noise = f"by less than the assumed noise of single launches ({limit})"
-        return f"undecided: another point is better in all objectives, but {noise}"
+        return "undecided: another point is better in all objectives, but not significantly"
 
 
 def frontiers_of(
@@ -191,7 +178,6 @@ def frontiers_of(
     varying: Sequence[str],
     *,
     compare_models: bool,
-    of_rate: bool = True,
 ) -> list[Frontier]:
     """Group points into frontiers, in their order.
 
@@ -200,8 +186,6 @@ def frontiers_of(
         points: rows of `dtsweep.analysis.frontier`.
         varying: setting columns that have more than one value.
         compare_models: whether all models count as one.
-        of_rate: whether a high throughput is one of the objectives; else the frontiers have no
-            `verdict_words`.
     """
     import pandas as pd
 
@@ -231,9 +215,6 @@ def frontiers_of(
             model_digest = first["model_digest"]
         leading = _leading(rows)
         comparison = _difference(study, leading)
-        verdict_words = None
-        if of_rate:
-            verdict_words = _words_on(comparison, leading, varying=varying)
         frontiers.append(
             Frontier(
                 title=" · ".join(title),
@@ -244,7 +225,6 @@ def frontiers_of(
                 points=rows,
                 labels=labels,
                 difference=comparison,
-                verdict_words=verdict_words,
             )
         )
     return frontiers
@@ -277,32 +257,3 @@ def _difference(study: Study, leading: pd.DataFrame) -> pd.DataFrame:
         rows["hosts_a"].isin(leading["hosts"].iloc[:1])
         & rows["hosts_b"].isin(leading["hosts"].iloc[1:])
     ]
-
-
-def _words_on(
-    compared: pd.DataFrame, leading: pd.DataFrame, *, varying: Sequence[str]
-) -> str | None:
-    """Put the first row of `difference`, which compares throughput, into a sentence.
-
-    A runner-up off the frontier is named. None if there are no rows.
-    """
-    if compared.empty:
-        return None
-    row = compared.iloc[0]
-    where = ""
-    # Compared launch by launch, the one with the higher mean can be the slower one.
-    if row["ratio"] < 1 and row["method"] in (Method.PAIRED, Method.PAIRED_POOLED):
-        where = " in launches of both"
-    doubt_a, doubt_b = (
-        f" ({words})" if words else "" for words in (row["caution_a"], row["caution_b"])
-    )
-    ratio = f"Highest throughput{doubt_a}: {row['ratio']:.3f} times the runner-up's{doubt_b}{where}"
-    second = leading.iloc[1]
-    if second["on_frontier"]:
-        name = ""
-    else:
-        name = f" The runner-up is off the frontier: {trial_label(second, varying)}."
-    if row["verdict"] == Verdict.UNKNOWN:
-        return f"{ratio}, untested ({REASON_WORDS[row['verdict_reason']]}).{name}"
-    words = VERDICT_WORDS[row["verdict"]].format(zone=percent(row["zone"]))
-    return f"{ratio} ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}), {words}.{name}"

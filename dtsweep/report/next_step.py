@@ -33,12 +33,7 @@ def _goal_setting(goal: Goal) -> str:
 
 
 def run_that_decides(
-    goal: Goal,
-    question: Question | None,
-    *,
-    harness: str,
-    launches: int,
-    more_launches: int | None = None,
+    goal: Goal, question: Question | None, *, harness: str, launches: int, rounds: int | None
 ) -> str:
     """Name the run that would decide, as a clause.
 
@@ -47,7 +42,7 @@ def run_that_decides(
         question: what the launches were measured for; None of a plain grid.
         harness: what started the launches; a run in this process launches each point once.
         launches: of a point, the most so far.
-        more_launches: further ones that are needed, if that is known.
+        rounds: further ones that are needed; None where that is not known.
     """
     setting = _goal_setting(goal)
     if harness == IMPORTED:
@@ -58,10 +53,9 @@ def run_that_decides(
         return f"run the sweep with {setting}, without `repeats`"
     if question.goal != goal:
         return f"run the sweep with {setting}"
-    if launches + (more_launches or 1) <= question.max_launches:
-        return "run the sweep again, it goes on"
-    needed = launches + (more_launches or launches)
-    return f"run the sweep with `--max-launches {needed}`"
+    if launches + (rounds or 1) <= question.max_launches:
+        return "run the same command again, it goes on"
+    return f"run the same command with `--max-launches {launches + (rounds or launches)}`"
 
 
 def run_with_launches(study: Study) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis.canaries import COMPARED, WORLD
+from dtsweep.analysis.canaries import WORLD
 from dtsweep.analysis.launches import without_canaries
-from dtsweep.analysis.study import Study
+from dtsweep.analysis.study import Study, launch_sigma
 from dtsweep.report.labels import compression_label, model_columns, model_label
 from dtsweep.report.next_step import run_with_launches
 from dtsweep.report.remarks import Remark, remark
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 from dtsweep.sweep.settings import ENERGY_FROM_S
-from dtsweep.text import format_rate, half_of
+from dtsweep.text import format_rate, half_of, is_wide, percent_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +59,7 @@ def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False
     ]
     if points["frontier_probability"].notna().any():
         remarks.append(remark("frontier_probability"))
-    remarks += _exchange(measured)
+    remarks += [*_noise(study, points), *_exchange(measured)]
     if points["compression_error"].notna().any():
         remarks.append(remark("compression_error"))
     if counts := counts_of(measured["stop_reason"].map(lambda end: _ENDS.get(end, end))):
@@ -167,32 +167,45 @@ def _canaries(canaries: pd.DataFrame) -> list[Remark]:
     """Say what canaries ran, the largest drift, and the sessions that drifted or may have."""
     if canaries.empty:
         return []
-    counts = canaries.groupby(list(COMPARED), dropna=False)["canaries"].transform("sum")
     drifts = canaries.dropna(subset=["drift"]).sort_values("drift", key=abs)
     drift = "unknown, as none has two"
     if len(drifts):
         drift = _drift(drifts.iloc[-1])
     sessions, worlds = canaries["session"].nunique(), len(canaries.drop_duplicates(WORLD))
-    imprecise = canaries[canaries["flagged"].isna() & (counts > 1)]
-    return [
-        remark("canaries", sessions=sessions, worlds=worlds, drift=drift),
-        *_sessions("canaries_drifted", canaries[canaries["flagged"].fillna(value=False)]),
-        *_sessions("canaries_imprecise", imprecise),
-    ]
+    remarks = [remark("canaries", sessions=sessions, worlds=worlds, drift=drift)]
+    drifted = canaries[canaries["flagged"].fillna(value=False)]
+    if len(drifted):
+        names = drifted["session"].astype(str).unique().tolist()
+        count = int(drifted["trials"].sum())
+        remarks.append(
+            remark(
+                "canaries_drifted",
+                limit=CANARY_DRIFT,
+                sessions=len(names),
+                trials=count,
+                names=names,
+            )
+        )
+    return remarks
 
 
 def _drift(session: pd.Series[Any]) -> str:
-    half = half_of(session, "drift")
-    size = f"{abs(session['drift']) * 100:.1f}"
+    size, half = abs(session["drift"]), half_of(session, "drift")
+    if is_wide(size, size - half, size + half):
+        return f"at most {percent_up(size + half)}"
+    words = f"{size * 100:.1f}"
     if math.isfinite(half):
-        size += f" ± {half * 100:.1f}"
-    return f"{size} %"
+        words += f" ± {half * 100:.1f}"
+    return f"{words} %"
 
 
-def _sessions(code: str, rows: pd.DataFrame) -> list[Remark]:
-    """Name the sessions of some canaries, with their trials; empty if there are none."""
-    if rows.empty:
+def _noise(study: Study, points: pd.DataFrame) -> list[Remark]:
+    """State how much launches of a point differ, in each environment where they show it."""
+    if len(points) < 2 or points["launches"].max() == 1:
         return []
-    names = rows["session"].astype(str).unique().tolist()
-    trials = int(rows["trials"].sum())
-    return [remark(code, limit=CANARY_DRIFT, sessions=len(names), trials=trials, names=names)]
+    spreads = launch_sigma(study)
+    spreads = spreads[(spreads["degrees"] > 0) & (spreads["spread"] > 0)]
+    return [
+        remark("noise", where=f" in env_id {env_id}" if len(spreads) > 1 else "", sigma=spread)
+        for env_id, spread in spreads["spread"].items()
+    ]

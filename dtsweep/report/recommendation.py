@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.analysis.bottleneck import bottleneck
 from dtsweep.analysis.candidates import way_to_measure
-from dtsweep.analysis.launches import PER_SAMPLES
 from dtsweep.analysis.settings import is_plain_training
-from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
-from dtsweep.report.alternatives import RATIOS, alternatives
-from dtsweep.report.answer import evidence, headline
+from dtsweep.report.alternatives import alternatives
+from dtsweep.report.answer import answer_of, quantity_of
 from dtsweep.report.code import point_arguments, point_code, shell_command
 from dtsweep.report.doubts import unsound_doubts
 from dtsweep.report.frontiers import CHANGED
-from dtsweep.report.labels import model_columns, product_parts, trial_label, varying_columns
-from dtsweep.report.records import records_of
-from dtsweep.report.remarks import Remark, paragraph, remark
-from dtsweep.results.schema import IMPORTED
-from dtsweep.results.statuses import CANARY_DRIFT
-from dtsweep.sweep.modes import PERIODS, latency_column, period_of
-from dtsweep.text import (
-    format_ends,
-    format_number,
-    format_rate,
-    plain,
-    say,
-    usd,
+from dtsweep.report.labels import (
+    BATCH_SHAPE,
+    argument_columns,
+    model_columns,
+    product_parts,
+    trial_label,
+    trial_labels,
+    varying_columns,
 )
+from dtsweep.report.records import records_of
+from dtsweep.report.remarks import Remark, remark
+from dtsweep.results.schema import IMPORTED
+from dtsweep.text import plain, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,8 +37,25 @@ if TYPE_CHECKING:
     from dtsweep.analysis.recommend import Recommendation
     from dtsweep.analysis.study import Study
 
-_SHOWN = 3
-"""Number of points to name, of several."""
+_NOISY_DRIFT = 0.1
+"""Drift of a machine, as a share, from which on a quieter one is worth looking for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """Words on one recommendation."""
+
+    answer: Sequence[Remark]
+    """Lines of the answer, six at most; without a recommendation the reason for that."""
+    doubts: Sequence[Remark] = ()
+    """Doubts that may change the choice, a line each."""
+    others: Sequence[Remark] = ()
+    """Points that were left out, and points that are better in another respect."""
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """All remarks, in reading order."""
+        return [*self.answer, *self.doubts, *self.others]
 
 
 def print_all(recommendations: Sequence[Recommendation], *, study: Study, console: Console) -> None:
@@ -52,24 +66,62 @@ def print_all(recommendations: Sequence[Recommendation], *, study: Study, consol
         study: of all trials: settings that vary among its points name a point.
         console: where to.
     """
-    varying = varying_columns(study.points)
     for doubt in unsound_doubts(study):
         say(console, doubt.text, style="yellow")
-    for recommendation, name in zip(recommendations, names_of(recommendations), strict=True):
-        first, *lines = in_words(recommendation, varying=varying, name=name)
-        say(console, paragraph(first), style="bold")
-        say(console, "\n".join(map(paragraph, [*lines, *_doubts(recommendation)])))
+    advice = advice_on(recommendations, varying_columns(study.points), bottleneck(study))
+    for one, recommendation in zip(advice, recommendations, strict=True):
+        print_advice(one, console=console, show_all=True)
         _print_code(recommendation.point, console=console)
+
+
+def print_advice(advice: Advice, *, console: Console, show_all: bool) -> None:
+    """Print an answer and its doubts, a line each; `show_all` prints what else there is."""
+    first, *lines = advice.answer
+    say(console, first.text, style="bold green")
+    for line in lines:
+        say(console, line.text)
+    for doubt in advice.doubts:
+        say(console, doubt.text, style="yellow")
+    for other in advice.others if show_all else ():
+        say(console, other.text)
 
 
 def remarks_on(
     recommendations: Sequence[Recommendation], *, study: Study
 ) -> Iterator[tuple[Recommendation, list[Remark]]]:
     """Yield recommendations of one goal with all remarks on each, those on all results first."""
-    varying, unsound = varying_columns(study.points), unsound_doubts(study)
+    unsound = unsound_doubts(study)
+    advice = advice_on(recommendations, varying_columns(study.points), bottleneck(study))
+    for recommendation, one in zip(recommendations, advice, strict=True):
+        yield recommendation, [*unsound, *one.remarks]
+
+
+def advice_on(
+    recommendations: Sequence[Recommendation],
+    varying: Sequence[str],
+    bounds: pd.DataFrame | None = None,
+) -> list[Advice]:
+    """Say all that there is of recommendations of one goal; each is named if there are several.
+
+    Args:
+        recommendations: of one goal.
+        varying: setting columns of points that have more than one value.
+        bounds: rows of `dtsweep.analysis.bottleneck`; None says nothing of limits.
+    """
+    advice = []
     for one, name in zip(recommendations, names_of(recommendations), strict=True):
-        paragraphs = [*in_words(one, varying=varying, name=name), *_doubts(one)]
-        yield one, [*unsound, *chain.from_iterable(paragraphs)]
+        names = varying
+        if one.answer is Answer.ONLY_CANDIDATE:
+            more = (*BATCH_SHAPE, *argument_columns(list(one.point.index)))
+            names = list(dict.fromkeys([*varying, *more]))
+        advice.append(
+            Advice(
+                answer=answer_of(one, names, name=name, bounds=bounds),
+                doubts=_doubts(one, names),
+                others=[*_left_out(one), *alternatives(one, names)],
+            )
+        )
+    return advice
 
 
 def _print_code(point: pd.Series[Any], *, console: Console) -> None:
@@ -106,60 +158,6 @@ def names_of(recommendations: Sequence[Recommendation]) -> list[str]:
     return [
         " · ".join(product_parts(row, differing, model_settings)) for _, row in chosen.iterrows()
     ]
-
-
-def in_words(
-    recommendation: Recommendation, *, varying: Sequence[str], name: str = "", named: int = _SHOWN
-) -> list[list[Remark]]:
-    """Make the remarks on a recommendation: the answer, its evidence, figures, what it gives up.
-
-    Args:
-        recommendation: of one model and environment.
-        varying: setting columns of points that have more than one value.
-        name: its name among several recommendations; empty where there is one.
-        named: number of points to name, of several.
-
-    Returns:
-        A list for each paragraph.
-    """
-    point = recommendation.point
-    figures = [remark("figures", figures=_figures(point, recommendation.objective.name))]
-    if point["caution"]:
-        figures.append(remark("caution", caution=point["caution"]))
-    paragraphs = [
-        headline(recommendation, varying, name=name),
-        evidence(recommendation, varying, named=named),
-        figures,
-        _condition(recommendation, varying),
-        _runner_up(recommendation, varying),
-        *([one] for one in _left_out(recommendation)),
-        *([one] for one in alternatives(recommendation, varying)),
-    ]
-    is_plain = is_plain_training({str(name): value for name, value in point.items()})
-    if point["semantics"] in CHANGED and not is_plain:
-        paragraphs.append([remark("other_updates", semantics=point["semantics"])])
-    return [remarks for remarks in paragraphs if remarks]
-
-
-def quantity(name: str, value: float, low: float = math.nan, high: float = math.nan) -> str:
-    """Write a measured value with its unit, and its interval.
-
-    >>> quantity("step_p99_s", 0.0482), quantity("samples_per_s", 812.34, 808.24, 816.44)
-    ('48.20 ms', '812.3 ± 4.1 samples/s')
-    >>> quantity("memory_peak_bytes", 2.0**30)
-    '1,024 MiB'
-    >>> quantity("usd_per_million_samples", 0.01241)
-    '$0.012 per million samples'
-    """
-    if name.endswith("_per_s"):
-        return f"{format_rate(value, low, high)} {name.removesuffix('_per_s')}/s"
-    if name.endswith("_s"):
-        return f"{format_ends(value * 1e3, low * 1e3, high * 1e3)} ms"
-    if name.endswith("_bytes"):
-        return f"{format_number(value / 2**20, digits=3)} MiB"
-    if name == PER_SAMPLES:
-        return f"{usd(value)} per million samples"
-    return f"{name} {value:.4g}"
 
 
 def as_json(recommendation: Recommendation, remarks: Iterable[Remark]) -> dict[str, Any]:
@@ -215,23 +213,61 @@ def as_json(recommendation: Recommendation, remarks: Iterable[Remark]) -> dict[s
     }
 
 
+def _doubts(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:
+    """Say what may change the choice: missing numbers, open limits, a busy machine."""
+    point = recommendation.point
+    remarks = [*_not_measured(recommendation, varying), *_condition(recommendation, varying)]
+    cheaper = _cheaper(recommendation)
+    if recommendation.answer is Answer.EQUAL and not recommendation.is_decided:
+        remarks.append(remark("cheaper_open", points=trial_labels(cheaper, varying)))
+    is_open = recommendation.answer in (Answer.UNDECIDED, Answer.SINGLE_LAUNCH)
+    if is_open and recommendation.noise.drift > _NOISY_DRIFT:
+        remarks.append(remark("quieter", drift=recommendation.noise.drift))
+    is_plain = is_plain_training({str(name): value for name, value in point.items()})
+    if point["semantics"] in CHANGED and not is_plain:
+        remarks.append(remark("other_updates", semantics=point["semantics"]))
+    return remarks
+
+
+def _not_measured(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:
+    """Name the asked points that have no number, with the reason."""
+    failed, remarks = recommendation.not_measured, []
+    if len(failed):
+        names = [
+            name
+            for name in (*BATCH_SHAPE, *argument_columns(list(failed.columns)))
+            if set(failed[name].map(str)) != {str(recommendation.point.get(name))}
+        ]
+        differing = list(dict.fromkeys([*varying, *names]))
+        points = [
+            f"{trial_label(row, differing)} ({row['status']})" for _, row in failed.iterrows()
+        ]
+        remarks.append(remark("not_measured", count=len(failed), points=points))
+    if recommendation.not_begun:
+        remarks.append(remark("not_begun", count=recommendation.not_begun))
+    return remarks
+
+
+def _cheaper(recommendation: Recommendation) -> pd.DataFrame:
+    """Select the points with fewer workers that may be equal, too."""
+    contenders = recommendation.contenders
+    has_fewer = contenders["workers"] < recommendation.point["workers"]
+    cheaper: pd.DataFrame = contenders[has_fewer & ~contenders["is_equal"]]
+    return cheaper
+
+
 def _condition(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:
-    """Say whether the point meets the condition at 95 %, and name the points at its limits."""
-    names = recommendation.condition_columns
+    """Say whether it is open that the point meets the condition, and name others at its limits."""
+    names, point = recommendation.condition_columns, recommendation.point
     if not names:
         return []
-    point, code = recommendation.point, "meets"
+    where, remarks = recommendation.goal.where, []
     if point["condition_verdict"] == ConditionVerdict.UNDECIDED:
-        code = "limit_open"
+        remarks.append(remark("limit_open", where=where))
     elif point["is_at_limit"]:
-        code = "at_limit"
-    figures = [_with_interval(point, name) for name in names]
-    where, zone = recommendation.goal.where, recommendation.zone
-    remarks = [remark(code, where=where, zone=zone, figures=figures)]
-    if point["interval"] == "launch":
-        remarks.append(remark("limit_assumed", sigma=ASSUMED_SIGMA))
+        remarks.append(remark("at_limit", where=where, zone=recommendation.zone))
     points = [
-        f"{trial_label(row, varying)} ({', '.join(_with_interval(row, name) for name in names)})"
+        f"{trial_label(row, varying)} ({', '.join(quantity_of(row, name) for name in names)})"
         for _, row in recommendation.undecided.iterrows()
     ]
     if points:
@@ -239,88 +275,13 @@ def _condition(recommendation: Recommendation, varying: Sequence[str]) -> list[R
     return remarks
 
 
-def _with_interval(point: pd.Series[Any], name: str) -> str:
-    """Write a column's name, value and interval."""
-    ends = [float(point.get(f"{name}{end}", math.nan)) for end in ("_low", "_high")]
-    words = quantity(name, float(point[name]), *ends)
-    if words.startswith(name):
-        return words
-    return f"{name} {words}"
-
-
-def _figures(point: pd.Series[Any], objective: str) -> list[str]:
-    import pandas as pd
-
-    names = dict.fromkeys([objective, "samples_per_s", "latency_s", "memory_peak_bytes"])
-    ends = {
-        name: [float(point.get(f"{name}{end}", math.nan)) for end in ("_low", "_high")]
-        for name in names
-    }
-    measured = [name for name in names if pd.notna(point[name])]
-    step = "a median step "
-    periods = {name: point[name] for name in PERIODS if pd.notna(point.get(name))}
-    latency = latency_column(point["semantics"], period=period_of(periods))
-    if latency == "step_mean_s" or pd.isna(point["step_p50_s"]):
-        step = "a mean step "
-    words = {"latency_s": step, "memory_peak_bytes": "memory "}
-    return [
-        words.get(name, "") + quantity(name, float(point[name]), *ends[name]) for name in measured
-    ]
-
-
 def _left_out(recommendation: Recommendation) -> list[Remark]:
-    """Count the points that are unknown, too slow or implausible."""
+    """Count the points of which too little is known, and those that are implausible."""
     columns = list(recommendation.unmeasured)
     remarks = []
     if count := recommendation.unknown:
         way = way_to_measure(columns)
         remarks.append(remark("left_out_unknown", count=count, columns=columns, way=way))
-    if count := recommendation.slow:
-        share = recommendation.goal.least_rate
-        remarks.append(remark("left_out_slow", count=count, share=share))
     if count := recommendation.implausible:
         remarks.append(remark("left_out_implausible", count=count))
     return remarks
-
-
-def _doubts(recommendation: Recommendation) -> list[list[Remark]]:
-    """Say what puts the answer in doubt: the machine's drift, and single launches."""
-    lows = (
-        recommendation.others["ratio_low"],
-        *(recommendation.alternatives[f"{name}_ratio_low"] for name in RATIOS),
-    )
-    is_tested = not any(low.isna().any() for low in lows)
-    drift = recommendation.drift
-    if is_tested:
-        if drift is None or drift <= CANARY_DRIFT:
-            return []
-        return [[remark("answer_drift_tested", drift=drift)]]
-    if drift is not None:
-        return [[remark("answer_drift", drift=drift)]]
-    imported = recommendation.point["harness"] == IMPORTED
-    return [[remark("answer_drift_imported" if imported else "answer_drift_unknown")]]
-
-
-def _runner_up(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:
-    """Name the best one of the others, where the recommended point is the best."""
-    if recommendation.answer not in (Answer.BEST, Answer.SINGLE_LAUNCH):
-        return []
-    row, name = recommendation.others.iloc[0], recommendation.objective.name
-    low, high = float(row["ratio_low"]), float(row["ratio_high"])
-    interval = ""
-    if not math.isnan(low):
-        interval = f", {low:.4g} to {high:.4g}"
-    first = remark(
-        "runner_up",
-        point=trial_label(row, varying),
-        ratio=float(row["ratio"]),
-        objective=name,
-        interval=interval,
-    )
-    point = recommendation.point
-    own_low, own_high = (float(point.get(f"{name}{end}", math.nan)) for end in ("_low", "_high"))
-    own_width = (own_high - own_low) / abs(float(point[name]))
-    # The reader would otherwise take the wider ± of the figures for the comparison's error.
-    if own_width > (high - low) / row["ratio"]:
-        return [first, remark("runner_up_pooled")]
-    return [first]

@@ -12,13 +12,16 @@ from typing import Any
 
 from dtsweep.report.remark_table import SENTENCES, Severity
 from dtsweep.sweep.values import python_value
-from dtsweep.text import count_of, format_number, in_percent, listed, percent, percent_up
+from dtsweep.text import count_of, in_percent, listed, percent
 
 _NAMED = 3
 """Names of a list that a sentence has; the others are counted."""
 
 _LINES_SHOWN = 8
 """Lines below a sentence; the others are counted."""
+
+LONGEST_LINE = 100
+"""Most characters of a line of an answer."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,39 @@ _SEVERITIES = {code: severity for severity, codes in SENTENCES.items() for code 
 def remark(code: str, /, **numbers: Any) -> Remark:
     """Make a remark of the severity that its code has.
 
-    >>> remark("drift_unknown", drift=0.0312).text
-    'A drift of the machine below 4 % is not excluded: its canaries are too imprecise.'
+    >>> remark("not_begun", count=2).text
+    '2 planned points not run yet.'
     """
     return Remark(
         code, _SEVERITIES[code], {name: python_value(value) for name, value in numbers.items()}
     )
+
+
+def one_line_remark(code: str, /, *, shorten: Sequence[str] = (), **numbers: Any) -> Remark:
+    """Make a remark of at most `LONGEST_LINE` characters, if shorter names make it so.
+
+    Args:
+        code: key of its sentence.
+        shorten: texts that are cut where it is too long, the last one first.
+        numbers: values that the sentence is made of.
+    """
+    one = remark(code, **numbers)
+    for name in reversed(shorten):
+        excess = len(one.text) - LONGEST_LINE
+        if excess <= 0:
+            break
+        kept = max(0, len(numbers[name]) - excess - 1)
+        numbers[name] = f"{numbers[name][:kept]}…" if kept else ""
+        one = remark(code, **numbers)
+    return one
+
+
+def first_that_fits(remarks: Sequence[Remark]) -> Remark:
+    """Select the first of several remarks that is one line, else the last one."""
+    for one in remarks:
+        if len(one.text) <= LONGEST_LINE:
+            return one
+    return remarks[-1]
 
 
 def paragraph(remarks: Iterable[Remark]) -> str:
@@ -81,28 +111,14 @@ def _counts(values: Mapping[str, int]) -> str:
     return "; ".join(f"{name} ({count})" for name, count in values.items())
 
 
-def _span(ends: Sequence[float]) -> str:
-    """Write two ends: "1.07 to 2.71"; whole numbers as they are, and equal ends once."""
-    texts = []
-    for end in ends:
-        if end == int(end):
-            texts.append(f"{int(end):,}")
-        else:
-            texts.append(format_number(end, digits=3))
-    return " to ".join(dict.fromkeys(texts))
-
-
 _FORMATS: Mapping[str, Callable[[Any], str]] = {
-    "up": percent_up,
     "limit": percent,
     "share": in_percent,
     "share1": lambda share: in_percent(share, digits=1),
     "list": lambda names: listed(names, most=_NAMED),
-    "names": lambda names: listed(names, most=_NAMED, last=" and "),
     "and": " and ".join,
     "or": " or ".join,
     "all": "; ".join,
-    "span": _span,
     "lines": _lines,
     "counts": _counts,
 }

@@ -11,7 +11,7 @@ from dtsweep.inference.verdicts import KneeVerdict
 from dtsweep.report.labels import passes_label, point_label
 from dtsweep.report.remarks import Remark, remark
 from dtsweep.report.verdict_words import REASON_WORDS
-from dtsweep.text import in_percent
+from dtsweep.text import in_percent, is_wide
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,17 +83,20 @@ def _law(fit: Mapping[Any, Any]) -> Remark:
     """Parameters of the law, its peak, where one more adds too little, and how far it misses."""
     import pandas as pd
 
-    parameters = [
-        f"{name} {fit[name]:.3g} ({fit[f'{name}_low']:.3g} to {fit[f'{name}_high']:.3g})"
-        for name in ("contention", "coherency")
-    ]
-    facts = [", ".join(parameters)]
+    facts = [", ".join(_parameter_words(fit, name) for name in ("contention", "coherency"))]
     if pd.notna(fit["peak"]):
         facts.append(f"highest at {_size_words(fit, 'peak')}")
     if pd.notna(fit["pays_to"]):
         facts.append(f"beyond {_size_words(fit, 'pays_to')} one more worker doesn't pay")
     code = "law_contradicted" if fit["contradicted"] is True else "law"
     return remark(code, facts=facts, residual=fit["residual"])
+
+
+def _parameter_words(fit: Mapping[Any, Any], name: str) -> str:
+    value, low, high = (fit[f"{name}{end}"] for end in ("", "_low", "_high"))
+    if is_wide(value, low, high):
+        return f"{name} not known"
+    return f"{name} {value:.3g} ({low:.3g} to {high:.3g})"
 
 
 def _size_words(fit: Mapping[Any, Any], name: str) -> str:
@@ -109,4 +112,6 @@ def _size_words(fit: Mapping[Any, Any], name: str) -> str:
         beyond = ", extrapolated"
         if fit["contradicted"] is not False:
             beyond += ", untested"
+    if is_wide(fit[name], low, high):
+        return f"~{fit[name]:,.0f} ({beyond.removeprefix(', ')})".removesuffix(" ()")
     return f"{fit[name]:,.0f} ({low:,.0f} {to}{beyond})"

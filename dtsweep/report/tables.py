@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.analysis.settings import axis_name
-from dtsweep.report.advice import bound_columns
-from dtsweep.report.answer import in_short
+from dtsweep.report.answer import in_short, quantity
 from dtsweep.report.labels import (
     BATCH_SHAPE,
     argument_columns,
@@ -18,7 +17,8 @@ from dtsweep.report.labels import (
     point_key,
     trial_label,
 )
-from dtsweep.report.recommendation import names_of, quantity
+from dtsweep.report.limits import bound_columns
+from dtsweep.report.recommendation import names_of
 from dtsweep.sweep.values import ARGS
 from dtsweep.text import (
     ends_of,
@@ -238,11 +238,7 @@ def recommendation_columns(
 def reason_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
     """Columns of the reason for each bound, or for an unknown one, and of what to try next."""
     columns = bound_columns(bounds)
-    return {
-        header: columns[header]
-        for header in ("because", "try next (share of the step)")
-        if any(columns[header])
-    }
+    return {header: columns[header] for header in ("because", "try next") if any(columns[header])}
 
 
 def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict[str, list[str]]:

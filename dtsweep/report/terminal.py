@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from dtsweep.errors import SHOWN, one_line, shortened
-from dtsweep.report.advice import rows_of_bounds
 from dtsweep.report.answer import goal_in_words
 from dtsweep.report.content import Content, Scaling
 from dtsweep.report.frontiers import Frontier
+from dtsweep.report.limits import rows_of_bounds
+from dtsweep.report.recommendation import print_advice
 from dtsweep.report.remarks import paragraph
 from dtsweep.report.scaling_words import WORTH_RULE
 from dtsweep.report.sketch import MARKERS, sketch
@@ -31,6 +32,7 @@ from dtsweep.report.tables import (
     standing_columns,
 )
 from dtsweep.text import (
+    WIDE_MARK,
     count_of,
     ends_of,
     format_rate,
@@ -91,8 +93,6 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
 
 def _print_what_decides(content: Content, *, console: Console) -> None:
     """Print the first frontier, a line for each other one and for scaling, and failures."""
-    if len(content.recommendations) == 1:
-        say(console, _limit_in_short(content))
     if content.frontiers:
         _print_frontiers(content.frontiers[:1], content, console=console, show_all=False)
     lines = [_frontier_in_short(frontier) for frontier in content.frontiers[1:_FRONTIERS_SHOWN]]
@@ -107,15 +107,6 @@ def _print_what_decides(content: Content, *, console: Console) -> None:
     _print_unmeasured(rows[rows["status"] != "skipped"], console=console, show_all=False)
     if content.frontiers:
         say(console, _MORE, style="dim")
-
-
-def _limit_in_short(content: Content) -> str:
-    """State what limits the recommended point."""
-    point = content.recommendations[0].point.to_frame().T
-    limits = limit_columns(rows_of_bounds(point, content.bounds)).get("limited by, %", [""])
-    if not limits[0]:
-        return content.limits[0].text
-    return f"The recommended point is limited by {limits[0]} % of the step."
 
 
 def _print_all(content: Content, *, console: Console) -> None:
@@ -156,6 +147,8 @@ def _scaling_in_short(scaling: Scaling, recommended: Sequence[str]) -> str:
     doubt = ""
     if caution := group.iloc[-1]["caution"]:
         doubt = f" (doubtful: {caution})"
+    if "~" in speed_up + efficiency:
+        doubt += f" ({WIDE_MARK})"
     return (
         f"{scaling.title.partition(',')[0]}: {label} {sizes}: {speed_up} times, "
         f"{efficiency.replace('%', ' %')}{doubt}."
@@ -165,7 +158,7 @@ def _scaling_in_short(scaling: Scaling, recommended: Sequence[str]) -> str:
 def _print_advice(content: Content, *, console: Console, show_all: bool) -> None:
     """Print recommendations and their answers, those for many models in a table.
 
-    `show_all` prints all sentences of each, with its alternatives.
+    `show_all` prints the alternatives, too.
     """
     recommendations = content.recommendations
     if len(recommendations) > _ADVICE_SHOWN and not show_all:
@@ -176,13 +169,8 @@ def _print_advice(content: Content, *, console: Console, show_all: bool) -> None
         )
         print_table(recommendation_columns(recommendations, content.varying), console=console)
         return
-    for paragraphs in content.advice:
-        first, *lines = map(paragraph, paragraphs)
-        say(console, first, style="bold green")
-        if lines:
-            say(console, " ".join(lines[:2]))
-        for line in lines[2:] if show_all else ():
-            say(console, line)
+    for advice in content.advice:
+        print_advice(advice, console=console, show_all=show_all)
 
 
 def _say_each(remarks: Iterable[Remark], *, console: Console) -> None:
@@ -269,8 +257,6 @@ def _print_frontier(
     if len(dominated) and show_all:
         say(console, f"{frontier.dominated_count}:", style="dim")
         _print_points(frontier, dominated, tables, console=console)
-    if frontier.verdict_words is not None and show_all:
-        say(console, frontier.verdict_words)
     if frontier.updates:
         say(console, frontier.updates)
 

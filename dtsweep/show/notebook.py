@@ -66,12 +66,12 @@ def _study_html(study: Study) -> str:
 def _recommendation_html(recommendation: Recommendation) -> str:
     """Show a recommendation: the answer in words, and code to use it."""
     from dtsweep.report.code import point_code, shell_command
-    from dtsweep.report.recommendation import in_words
-    from dtsweep.report.remarks import paragraph
+    from dtsweep.report.recommendation import advice_on
 
     point = recommendation.point
     varying = _varying([point.to_frame().T, recommendation.others, recommendation.alternatives])
-    lines = [paragraph(remarks) for remarks in in_words(recommendation, varying=varying)]
+    (advice,) = advice_on([recommendation], varying)
+    lines = [one.text for one in advice.remarks]
     code = shell_command(point) or point_code(point)
     return _block(lines, {}, code=code)
 
@@ -125,7 +125,7 @@ def _frontier_html(frontier: Frontier) -> str:
         "standing": list(rows["standing"]),
         **caution_columns(list(rows["caution"])),
     }
-    remarks = [frontier.verdict_words, frontier.undecided, frontier.alone, frontier.updates]
+    remarks = [frontier.undecided, frontier.alone, frontier.updates]
     lines += filter(None, remarks)
     return _block(lines, columns)
 
@@ -134,11 +134,11 @@ def content_html(content: Content) -> str:
     """Show the content of a report: its answer, doubts, frontiers, scaling, how it was measured."""
     from dtsweep.report.remarks import paragraph
 
-    advice = [paragraph(remarks) for paragraphs in content.advice for remarks in paragraphs]
+    advice = [one.text for advice in content.advice for one in advice.remarks]
     doubts = [one.text for one in (*content.unsound, *content.doubts)]
     answer = paragraph(content.frontier_answer)
     limits = [one.text for one in content.limits]
-    parts = [_block([*filter(None, (content.headline, answer)), *doubts, *advice, *limits], {})]
+    parts = [_block([*filter(None, (content.headline, answer)), *advice, *doubts, *limits], {})]
     parts += map(_frontier_html, content.frontiers)
     titles = {
         "Where one more worker stops paying": content.worth.remarks,

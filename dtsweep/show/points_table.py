@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dtsweep.analysis.settings import axis_name
-from dtsweep.report.advice import rows_of_bounds
 from dtsweep.report.content import Content
 from dtsweep.report.labels import (
     BATCH_SHAPE,
@@ -18,6 +17,7 @@ from dtsweep.report.labels import (
     trial_labels,
     update_labels,
 )
+from dtsweep.report.limits import rows_of_bounds
 from dtsweep.report.tables import (
     amount_columns,
     batch_columns,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dtsweep.report.advice import bounds_counted, rows_of_bounds
 from dtsweep.report.content import Content
+from dtsweep.report.limits import bounds_counted, rows_of_bounds
 from dtsweep.report.tables import limit_columns, plain_headers
 from dtsweep.show.bar_rows import about_the_rest, bar_layout, bar_rows, bar_trace
 from dtsweep.show.numbers import number

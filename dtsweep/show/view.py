@@ -9,10 +9,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import without_canaries
-from dtsweep.report.advice import rows_of_bounds
 from dtsweep.report.answer import in_short
 from dtsweep.report.content import Content, Section
-from dtsweep.report.remarks import Remark, paragraph
+from dtsweep.report.limits import rows_of_bounds
+from dtsweep.report.recommendation import Advice
+from dtsweep.report.remarks import paragraph
 from dtsweep.report.tables import plain_headers, recommendation_columns
 from dtsweep.results.statuses import FLAG_MEANINGS, STATUS_MEANINGS
 from dtsweep.show.figures import plots_of
@@ -101,42 +102,25 @@ def _rounded(value: Any) -> Any:
 
 
 def _answers(content: Content) -> list[dict[str, Any]]:
-    """Each recommendation: its state in a word, its sentences, its limit, and what to do next."""
+    """Each recommendation: its state in a word, its sentences, and axes to try."""
     if len(content.recommendations) > _ANSWERS_SHOWN:
         return []
     # Without a recommendation, `advice` has the reason for that.
     return [
-        _answer(one, paragraphs, content)
-        for one, paragraphs in zip(content.recommendations, content.advice, strict=False)
+        _answer(one, advice, content)
+        for one, advice in zip(content.recommendations, content.advice, strict=False)
     ]
 
 
-def _answer(
-    recommendation: Recommendation, paragraphs: Sequence[Sequence[Remark]], content: Content
-) -> dict[str, Any]:
+def _answer(recommendation: Recommendation, advice: Advice, content: Content) -> dict[str, Any]:
     bound = rows_of_bounds(recommendation.point.to_frame().T, content.bounds).iloc[0]
-    limit = f"{bound['bound_reason']}."
-    if bound["bound"]:
-        limit = f"{bound['bound']}: {limit}"
-    # What to do next stands below a heading of its own.
-    said = [[one for one in remarks if one.severity != "next"] for remarks in paragraphs]
-    step = paragraph(one for remarks in paragraphs for one in remarks if one.severity == "next")
-    if recommendation.is_decided:
-        step = "The choice is decided: further launches would not change it."
+    tries = [f"Try `{axis.axis}`: {axis.why}." for axis in bound["next_axes"]]
     return {
         "state": in_short(recommendation),
         "is_decided": bool(recommendation.is_decided),
-        "sentences": [paragraph(remarks) for remarks in said if remarks],
-        "limit": limit[:1].upper() + limit[1:],
-        "next": step,
-        "axes": [
-            {
-                "axis": axis.axis,
-                "share": f"{min(1.0, axis.at_most_share) * 100:.0f} %",
-                "why": axis.why,
-            }
-            for axis in bound["next_axes"]
-        ],
+        "sentences": [one.text for one in advice.answer],
+        "doubts": [one.text for one in advice.doubts],
+        "more": [*(one.text for one in advice.others), *tries],
     }
 
 
@@ -154,7 +138,7 @@ def _why_no_answer(content: Content) -> str:
     if not content.frontiers:
         return "No trial ended ok, so there is no frontier."
     if not content.recommendations:
-        return paragraph(content.advice[0][0])
+        return paragraph(content.advice[0].answer)
     return ""
 
 
@@ -184,7 +168,7 @@ def _frontiers(content: Content) -> list[dict[str, Any]]:
             "name": frontier.name,
             "sentences": [
                 f"{count_of(len(frontier.best), 'point')} on it, {frontier.dominated_count}.",
-                *filter(None, (frontier.verdict_words, frontier.updates)),
+                *filter(None, [frontier.updates]),
             ],
         }
         for frontier in content.frontiers

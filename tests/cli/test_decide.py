@@ -32,10 +32,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_recommend_gives_the_answer_and_the_code(study: Path) -> None:
     said = in_one_line("recommend", study)
-    assert said.startswith("Best of one launch each: ddp workers=2 micro_batch=64")
-    assert "One launch of each: it is better than every other one" in said
-    assert "Next: run the sweep again, it goes on." in said
-    assert "The drift of the machine is not known" in said
+    assert said.startswith("For now take ddp workers=2 micro_batch=64 accumulation=1: best of 10")
+    assert "Likely the best: it leads by more than launches of a point usually differ" in said
+    assert "Next: run the same command again, it goes on." in said
     assert "Point(workers=2, micro_batch=64" in said
 
 
@@ -108,7 +107,7 @@ def test_report_writes_a_page(study: Path, tmp_path: Path) -> None:
     done = called("report", study, "--html", tmp_path / "a.html")
     assert "a.html written" in done.stderr
     assert done.stdout == ""
-    assert "Best of one launch each" in (tmp_path / "a.html").read_text("utf-8")
+    assert "each launched once" in (tmp_path / "a.html").read_text("utf-8")
 
 
 # Predictions

@@ -15,9 +15,10 @@ from dtsweep import Measure, Sweep
 from dtsweep.analysis import Study, bottleneck
 from dtsweep.cli.plan_table import print_plan
 from dtsweep.plan.plan import make_plan
-from dtsweep.report.advice import bound_columns, bounds_counted, bounds_json, frontier_answer
+from dtsweep.report.advice import frontier_answer
 from dtsweep.report.doubts import _interference
 from dtsweep.report.labels import point_label
+from dtsweep.report.limits import bound_columns, bounds_counted, bounds_json
 from dtsweep.report.tables import batch_columns, share_columns
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.goal import Question
@@ -62,8 +63,8 @@ def test_points_are_said_to_be_limited_by_which_number_with_what_to_try() -> Non
     columns = bound_columns(rows)
     assert columns["limited by"] == ["input", "input", "not known"]
     assert columns["because"][0] == "loading batches 60 ± 2 % of the step"
-    tried = columns["try next (share of the step)"]
-    assert (tried[0], tried[2]) == ("workload 60 %, micro_batch 60 %", "")
+    tried = columns["try next"]
+    assert (tried[0], tried[2]) == ("workload, micro_batch", "")
     assert bounds_counted(rows).numbers == {"counts": {"input": 2, "not known": 1}}
     first, _, unknown = json.loads(json.dumps(bounds_json(rows)))
     assert (first["bound"], unknown["bound"], unknown["bound_share"]) == ("input", None, None)

@@ -19,7 +19,7 @@ LARGE = {"point_id": "large", "step_p50_s": 0.2, "samples_per_s": 80, "micro_bat
 SLOW = {"point_id": "slow", "step_p50_s": 0.3, "samples_per_s": 20, "micro_batch": 8}
 
 
-def test_the_verdict_is_on_the_highest_throughput_and_the_runner_up() -> None:
+def test_the_highest_throughput_is_compared_with_the_runner_up() -> None:
     content = content_of(trials(SLOW, LARGE, FAST, FAST | {"point_id": "x", "samples_per_s": None}))
     assert content.varying == ["micro_batch"]
     assert content.constants["workload.layers"] == 4
@@ -29,28 +29,18 @@ def test_the_verdict_is_on_the_highest_throughput_and_the_runner_up() -> None:
     assert frontier.difference[["point_a", "point_b"]].drop_duplicates().to_numpy().tolist() == [
         ["large", "fast"]
     ]
-    assert (frontier.verdict_words or "").startswith(
-        "Highest throughput: 2.000 times the runner-up's"
-    )
     (alone,) = content_of(trials(SLOW)).frontiers
-    assert alone.verdict_words is None
     assert alone.difference.empty
 
 
-def test_a_runner_up_off_the_frontier_is_named_since_the_best_may_be_no_better() -> None:
+def test_a_runner_up_may_be_off_the_frontier_since_the_best_may_be_no_better() -> None:
     near = {"point_id": "near", "step_p50_s": 0.25, "samples_per_s": 70, "micro_batch": 32}
     (frontier,) = content_of(trials(FAST, LARGE, near | {"precision": "bf16"})).frontiers
     assert frontier.best["point_id"].to_list() == ["fast", "large"]
     assert set(frontier.difference["point_b"]) == {"near"}
-    assert (frontier.verdict_words or "").startswith(
-        "Highest throughput: 1.143 times the runner-up's, untested (one launch each)."
-    )
-    assert (frontier.verdict_words or "").endswith(
-        " The runner-up is off the frontier: ddp bf16 micro_batch=32."
-    )
 
 
-def test_the_verdict_is_on_the_hosts_that_stand_in_the_table() -> None:
+def test_compared_are_the_hosts_that_stand_in_the_table() -> None:
     rows = [
         {"point_id": "a", "hosts": hosts, "step_p50_s": step_s, "samples_per_s": rate}
         for hosts, step_s, rate in ((1, 0.1, 40), (2, 0.2, 80))
@@ -59,7 +49,6 @@ def test_the_verdict_is_on_the_hosts_that_stand_in_the_table() -> None:
     assert {*zip(frontier.difference["hosts_a"], frontier.difference["hosts_b"], strict=True)} == {
         (2, 1)
     }
-    assert (frontier.verdict_words or "").startswith("Highest throughput: 2.000 times")
     assert frontier.labels.to_list() == ["ddp hosts=1", "ddp hosts=2"]
 
 
@@ -75,8 +64,7 @@ def test_what_launches_leave_open_is_said_of_a_frontier() -> None:
     assert (untested.dominated_count, untested.undecided) == ("1 beaten point", "")
     (single,) = content_of(trials(FAST, FAST | {"point_id": "near", "samples_per_s": 39})).frontiers
     words = "undecided: another point is better in all objectives, but"
-    noise = "by less than the assumed noise of single launches (8 %)"
-    assert single.undecided == f"{words} {noise}"
+    assert single.undecided == f"{words} not significantly"
     (undecided,) = content_of(trials(*noisy)).frontiers
     assert undecided.dominated.empty
     assert undecided.undecided == f"{words} not significantly"
@@ -311,8 +299,8 @@ def test_a_report_can_be_of_other_objectives_and_of_points_that_meet_a_condition
 def test_a_recommendation_is_for_the_one_objective_that_is_asked_for() -> None:
     rows = [FAST | {"tokens_per_s": 900.0}, LARGE | {"tokens_per_s": 80.0}]
     content = content_of(trials(*rows), minimize=[], maximize=["tokens_per_s"])
-    ((first, *_), *_) = content.advice[0]
-    assert (first.code, first.numbers["goal"]) == ("single_launch", "the highest tokens_per_s")
+    first, *_ = content.advice[0].answer
+    assert (first.code, first.numbers["goal"]) == ("single_launch", " by tokens_per_s")
     assert content.recommendations[0].point["point_id"] == "fast"
 
 
@@ -367,9 +355,8 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     (recommended,) = report["recommendations"]
     assert recommended["remarks"][0]["code"] == "single_launch"
     assert recommended["remarks"][0]["numbers"]["point"].startswith("ddp workers=2 ")
-    assert {one["code"] for one in report["remarks"]} >= {"limit", "knees_unknown", "interval"}
+    assert {one["code"] for one in report["remarks"]} >= {"bounds", "knees_unknown", "interval"}
     assert all(one.keys() == {"code", "severity", "numbers", "text"} for one in report["remarks"])
-    assert all("untested" in each["words"] for each in report["frontiers"])
     for table in ("frontiers", "frontier", "differences", "hypervolume"):
         assert {row["semantics"] for row in report[table]} == {"exact", "stale", "local"}
     assert len(report["frontier"]) == 48

@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console
 
 from dtsweep.analysis import GOALS, Goal, Study, recommend
-from dtsweep.report.next_step import run_that_decides
-from dtsweep.report.recommendation import in_words, print_all, remarks_on
+from dtsweep.report.lead import lead
+from dtsweep.report.recommendation import advice_on, print_all, remarks_on
+from dtsweep.report.remarks import LONGEST_LINE
 from dtsweep.sweep.goal import Question
 from tests.analysis.test_recommend import launches, own_launches, watched
 from tests.frames import trials
@@ -50,18 +51,79 @@ def numbers(
     return numbers_in(study_of(*points, question=question), goal)
 
 
-def test_the_first_line_is_the_answer_and_the_second_its_evidence() -> None:
+def test_an_answer_has_six_lines_at_most_each_of_them_short() -> None:
     text = said(launches("a", 100, workers=1), launches("b", 140, workers=2))
-    first, second = text.splitlines()[:2]
-    assert (
-        first == "Take ddp workers=2: the best of 2 configurations for the highest samples_per_s."
-    )
-    better = re.fullmatch(
-        r"It is at least ([\d.]+) % better than every other one \(95 % confidence\)\.", second
-    )
-    assert better
-    assert 38 < float(better[1]) < 40
-    assert "Runner-up: ddp workers=1 (the recommended one has 1.39" in text
+    first, second, third, fourth, fifth, *_ = text.splitlines()
+    assert first == "Take ddp workers=2: the best of 2 by samples_per_s."
+    assert second == "It is 40 % better than the next, with workers=1; it is plain ddp itself."
+    sure = r"95 % sure: it is better than every other one, by at least (3[89]\.\d) %\."
+    assert re.fullmatch(sure, third)
+    assert fourth.startswith("What limits it is not known")
+    assert re.fullmatch(r"It has 14\d\.\d ± \d\.\d samples/s; a median step .* ms\.", fifth)
+    open_ones = [own_launches(name, 100, spread=0.05, workers=n) for n, name in enumerate("abc", 1)]
+    for points in (UNDECIDED, open_ones, [launches("a" * 90, 100, env="b" * 90)]):
+        (found,) = recommend(study_of(*points), GOALS["throughput"])
+        for varying in (
+            ["workers"],
+            ["workers", "micro_batch", "learning_rate", "workload_layers"],
+        ):
+            (advice,) = advice_on([found], varying)
+            assert len(advice.answer) <= 6
+            assert max(len(one.text) for one in advice.answer) <= LONGEST_LINE
+
+
+def test_as_much_of_the_goal_is_named_as_there_is_room_for() -> None:
+    points = [launches(name, rate, workers=n) for n, (name, rate) in enumerate(SINGLE, 1)]
+    local = launches("d", 300, workers=2, semantics="local", sync="local_sgd", step_mean_s=0.05)
+    headlines = []
+    for where in ("workers <= 8", "workers <= 8 and step_p50_s <= 1000000ms"):
+        goal = Goal(maximize="samples_per_s", where=where)
+        headlines.append(said(*points, local, goal=goal).splitlines()[0])
+    assert headlines[0].endswith(" by samples_per_s where workers <= 8 of exact updates.")
+    assert headlines[1].endswith("by samples_per_s where workers <= 8 and step_p50_s <= 1000000ms.")
+
+
+PLAIN = {"workers": 2, "micro_batch": 16}
+
+
+@pytest.mark.parametrize(
+    ("best", "other", "words"),
+    [
+        ({**PLAIN, "micro_batch": 64}, PLAIN, "the next, plain ddp with micro_batch=16."),
+        (PLAIN, {**PLAIN, "accumulation": 4}, "with accumulation=4; it is plain ddp itself."),
+        ({**PLAIN, "sync": "ring"}, PLAIN, "the next, plain ddp."),
+        ({**PLAIN, "sync": "ring"}, {**PLAIN, "workers": 1}, "the next, ddp workers=1."),
+    ],
+)
+def test_the_point_is_compared_with_the_next_one_and_with_plain_ddp_of_as_many_workers(
+    best: dict[str, Any], other: dict[str, Any], words: str
+) -> None:
+    second = said(launches("a", 150, **best), launches("b", 100, **other)).splitlines()[1]
+    assert second.startswith("It is 50 % better than the next")
+    assert second.endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("rate", "noise", "words"),
+    [
+        (40, 0.002, "2.5 times as good as"),
+        (99.9, 0.001, "equal within 3 % to"),
+        (96, 0.008, "at least 1 % better than"),
+        (97, 0.03, "not shown to differ from"),
+    ],
+)
+def test_a_lead_that_is_not_known_to_half_of_it_is_no_number(
+    rate: float, noise: float, words: str
+) -> None:
+    points = [
+        launches(name, of, noise=noise, workers=n, micro_batch=8)
+        for n, name, of in ((1, "a", 100), (2, "b", rate))
+    ]
+    (found,) = recommend(study_of(*points), GOALS["throughput"])
+    chosen = found.point["point_id"]
+    (one,) = lead(found, ["workers"])
+    assert chosen == "a"
+    assert re.sub(r"(\d)\.\d %", r"\1 %", one.numbers["by"]) == words
 
 
 def test_the_headline_names_what_varies_among_all_points_not_among_candidates_alone() -> None:
@@ -71,10 +133,10 @@ def test_the_headline_names_what_varies_among_all_points_not_among_candidates_al
         for name, rate, step_s, workers, size in values
     ]
     text = said(*points, goal=GOALS["fast-validation"])
-    assert text.startswith("Take ddp workers=1 micro_batch=16: the best of 2 configurations for")
+    assert text.startswith("Take ddp workers=1 micro_batch=16: the best of 2 by latency_s")
 
 
-def test_points_that_are_equal_are_named_with_the_reason_for_the_choice() -> None:
+def test_points_that_are_equal_are_counted_with_the_reason_for_the_choice() -> None:
     values = (("a", 100, 1, 8), ("b", 100.2, 2, 8), ("c", 90, 1, 4))
     points = [
         launches(name, rate, noise=0.001, workers=workers, micro_batch=size)
@@ -84,8 +146,7 @@ def test_points_that_are_equal_are_named_with_the_reason_for_the_choice() -> Non
     taken = remarks["equal"]
     assert (taken["point"], taken["candidates"]) == ("ddp workers=1 micro_batch=8", 3)
     assert 0 < remarks["others_at_most"]["gain"] < 0.01
-    equal = {"points": ["ddp workers=2 micro_batch=8"], "why": "fewest workers"}
-    assert remarks["equal_points"] == equal
+    assert remarks["others_at_most"]["why"] == "; it has the fewest workers"
 
 
 @pytest.mark.slow
@@ -105,68 +166,64 @@ def test_why_one_of_several_equal_points_is_taken_is_said(
         launches(name, 100, noise=0.001, memory_peak_bytes=size, workers=of)
         for name, size, of in zip("abc", memory, workers, strict=True)
     ]
-    assert numbers(*points)["equal_points"]["why"] == why
+    remarks = numbers(*points)
+    (sure,) = [remarks[code] for code in ("others_at_most", "none_better") if code in remarks]
+    assert sure["why"] == f"; it has the {why}"
 
 
 UNDECIDED = [launches("a", 100, noise=0.02, workers=1), launches("b", 102, noise=0.02, workers=2)]
 THROUGHPUT = Question(goal=GOALS["throughput"])
 
 
-def test_undecided_says_what_is_left_and_the_next_step() -> None:
-    first, second, *_ = said(*UNDECIDED).splitlines()
-    assert first.startswith("Undecided after 3 launches: of 2 configurations, ddp workers=2 leads")
-    assert re.match(r"ddp workers=1 may be up to [\d.]+ % better\. About \d+ more ", second)
-    step = "run the sweep with `--goal throughput`, without `repeats`."
-    assert re.search(rf"of each would be needed\. Next: {step}$", second)
-
-
 @pytest.mark.parametrize(
-    ("question", "step"),
+    ("question", "rounds", "step"),
     [
-        (replace(THROUGHPUT, max_launches=4), "run the sweep with `--max-launches 7`"),
-        (replace(THROUGHPUT, max_launches=60), "run the sweep again, it goes on"),
-        (Question(goal=None), "run the sweep with `--goal throughput`"),
+        (None, 4, "run the sweep with `--goal throughput`, without `repeats` (about 7 min)"),
+        (replace(THROUGHPUT, max_launches=4), 4, "run the same command with `--max-launches 7`"),
+        (replace(THROUGHPUT, max_launches=60), 4, "run the same command again, it goes on"),
+        (replace(THROUGHPUT, max_launches=4), None, "run the same command again, it goes on"),
+        (Question(goal=None), 4, "run the sweep with `--goal throughput`"),
     ],
 )
-def test_the_run_that_decides_follows_from_the_question(question: Question, step: str) -> None:
-    goal = GOALS["throughput"]
-    run = run_that_decides(goal, question, harness="ray", launches=3, more_launches=4)
-    assert run == step
+def test_undecided_names_what_may_be_better_how_much_it_loses_and_one_run_with_its_time(
+    question: Question | None, rounds: int | None, step: str
+) -> None:
+    (found,) = recommend(study_of(*UNDECIDED, question=question), GOALS["throughput"])
+    time_s = 400.0 if rounds else None
+    found = replace(found, is_futile=False, rounds_to_decide=rounds, seconds_to_decide=time_s)
+    (advice,) = advice_on([found], ["workers"])
+    first, second, third, fourth, _ = [one.text for one in advice.answer]
+    assert first == "For now take ddp workers=2: undecided which of 2 is best by samples_per_s."
+    assert second == "The one with workers=1 may be better; it is plain ddp itself."
+    assert re.fullmatch(r"95 % sure: it loses at most [\d.]+ % to the best, after 3 \w+\.", third)
+    time = "(about 7 min)" if rounds else "(for how long is not known)"
+    assert fourth == f"Next: {step.removesuffix(f' {time}')} {time}."
 
 
 @pytest.mark.slow
-def test_where_noise_is_large_less_of_it_is_the_first_next_step() -> None:
+def test_where_noise_is_large_less_of_it_is_asked_for() -> None:
     drifted = watched(1, 1.2)
     short = {"flags": ["imprecise"], "stop_reason": "max_seconds"}
     imprecise = [[row | short for row in point] for point in UNDECIDED]
     remarks = numbers(*imprecise, drifted)
     assert remarks["quieter"]["drift"] == pytest.approx(0.2)
-    longer = {"setting": "max_seconds", "imprecise": 6, "trials": 6}
-    assert remarks["longer_limit"] == longer
-    codes = list(remarks)
-    assert codes.index("quieter") < codes.index("longer_limit") < codes.index("more_launches")
+    assert remarks["longer_windows"]["setting"] == "max_seconds"
     windows = {"samples_per_s_error": 0.1, "window_s": 1.0, "trial_s": 2.0, "startup_s": 1.0}
     by_launches = numbers(*([row | windows for row in point] for point in imprecise))
-    assert "launches_limit" in by_launches
-    assert "longer_limit" not in by_launches
-    assert not {"quieter", "longer_limit"} & numbers(*UNDECIDED, watched(1, 1.05)).keys()
+    assert "longer_windows" not in by_launches
+    assert not {"quieter", "longer_windows"} & numbers(*UNDECIDED, watched(1, 1.05)).keys()
 
 
-def test_of_points_that_may_be_better_some_have_their_gain_and_the_others_are_named() -> None:
+def test_of_points_that_may_be_better_one_is_named_and_the_others_are_counted() -> None:
     points = [
         own_launches(name, 100, spread=0.05, workers=number)
         for number, name in enumerate("abcdef", start=1)
     ]
-    (found,) = recommend(study_of(*points), GOALS["throughput"])
-    remarks = [one for line in in_words(found, varying=["workers"], named=1) for one in line]
-    assert [one.code for one in remarks].count("may_be_better") == 1
-    (others,) = [one for one in remarks if one.code == "others_may_be_better"]
-    assert len(others.numbers["points"]) == 4
-    three = ", ".join([r"ddp workers=\d"] * 3)
-    assert re.fullmatch(rf"{three} and 1 more may be better, too\.", others.text)
+    rivals = numbers(*points)["rivals"]["rivals"]
+    assert re.fullmatch(r"The one with workers=\d and 4 others", rivals)
 
 
-def test_a_gain_without_a_useful_limit_is_unknown_and_a_useful_one_has_a_wider_zone() -> None:
+def test_a_loss_without_a_useful_limit_is_not_known_and_a_useful_one_settles_it() -> None:
     def told(spread: float, zone: float) -> dict[str, Mapping[str, Any]]:
         points = [
             own_launches(name, 100, spread=spread, workers=n) for n, name in ((1, "a"), (2, "b"))
@@ -174,13 +231,10 @@ def test_a_gain_without_a_useful_limit_is_unknown_and_a_useful_one_has_a_wider_z
         return numbers(*points, question=replace(THROUGHPUT, indifference=zone))
 
     loud = told(2.0, 0.05)
-    assert "may_be_better_loud" in loud
-    assert (loud["futile"]["launches"], loud["futile"]["zone"]) == ("over 20", 0.05)
-    assert re.fullmatch(r"[\d.]+ %", loud["futile"]["sigma"])
-    assert not {"wider_zone", "windows_limit"} & loud.keys()
+    assert "loss_unknown" in loud
+    assert loud["futile"] == {"way": "measure on a quiet machine"}
     near = told(0.05, 0.001)
-    assert near["futile"]["launches"] == "over 20"
-    assert re.fullmatch(r"\d+%", near["wider_zone"]["zone"])
+    assert re.fullmatch(r"`--indifference \d+%` settles it at once", near["futile"]["way"])
 
 
 SINGLE = (("a", 100), ("b", 102), ("c", 60))
@@ -188,15 +242,10 @@ SINGLE = (("a", 100), ("b", 102), ("c", 60))
 
 def test_one_launch_each_is_said_to_decide_nothing() -> None:
     points = [launches(*of, count=1, workers=n) for n, of in zip((1, 2, 4), SINGLE, strict=True)]
-    first, second, *_ = said(*points).splitlines()
-    assert first == (
-        "Best of one launch each: ddp workers=2, of 3 configurations for the highest samples_per_s."
-    )
-    assert second == (
-        "One launch of each decides nothing: 1 other configuration may be as good, if launches of "
-        "one point differ by an assumed 3 %. Next: run the sweep with `--goal throughput`, without "
-        "`repeats`."
-    )
+    first, _, third, *_ = text = said(*points).splitlines()
+    assert first == ("For now take ddp workers=2: best of 3 by samples_per_s, each launched once.")
+    assert third == "Not sure: 1 other may be as good; launches usually differ by 3 %."
+    assert "Next: run the sweep with `--goal throughput`, without `repeats`." in text
     inside = [[row | {"harness": "in_process"} for row in point] for point in points]
     assert "Next: run the sweep on Ray with `--goal throughput`." in said(*inside)
 
@@ -214,7 +263,7 @@ def test_asked_points_that_have_no_number_are_named() -> None:
     assert numbers(*points)["not_measured"] == one
     others = [lacking(name, "oom_device", workers=of) for name, of in (("d", 4), ("e", 8))]
     others += [lacking("f", "hang", workers=16), lacking("g", "skipped", workers=32)]
-    assert said(*points, *others).splitlines()[0].endswith(" and 1 more.")
+    assert re.search(r"4 points without a number: .* and 1 more\.\n", said(*points, *others))
     within = Goal(maximize="samples_per_s", where="workers <= 2")
     assert "not_measured" not in numbers(points[0], *others, goal=within)
 
@@ -227,7 +276,7 @@ def test_one_measured_point_of_several_that_were_planned_is_no_answer() -> None:
     assert remarks["no_answer"]["asked"] == 8
     assert remarks["no_answer"]["point"].startswith("ddp workers=2 micro_batch=8")
     assert remarks["not_begun"] == {"count": 7}
-    assert remarks["run"] == {"run": "run the sweep again, it goes on"}
+    assert remarks["run"]["run"].startswith("run the ")
     assert not found.is_decided
     # The other one is of an earlier plan.
     assert found.not_measured.empty
@@ -244,11 +293,11 @@ def test_a_limit_is_said_with_its_value_and_the_points_at_it_are_named() -> None
 
     safe, edge = point("a", 100, 1, 0.149, 0.15, 0.151), point("b", 120, 2, 0.194, 0.202, 0.21)
     text = " ".join(said(safe, edge, goal=goal).split())
-    assert "It meets step_p99_s <= 200ms: step_p99_s 150" in text
-    assert "Also open: ddp workers=2 (step_p99_s 202" in text
-    assert re.search(r"ddp workers=2 may be up to 2\d(.\d)? % better, if it meets the cond", text)
+    assert "samples/s; step_p99_s 150" in text
+    assert "Open whether they meet it, too: ddp workers=2 (202" in text
+    assert "Ddp workers=2 may be better" in text or "The one with workers=2 may be better" in text
     alone = " ".join(said(point("b", 120, 2, 0.199), goal=goal).split())
-    assert "It is open at 95 % whether it meets step_p99_s <= 200ms: step_p99_s 199" in alone
+    assert "It is open whether it meets step_p99_s <= 200ms." in alone
     near = numbers(point("a", 100, 1, 0.198, 0.2, 0.202), goal=goal)
     assert near["at_limit"]["zone"] == 0.03
 
@@ -267,7 +316,7 @@ def test_what_was_left_out_is_counted_with_the_way_to_measure_it() -> None:
     doubted = launches("c", 99, flags=["implausible"])
     text = said(known, unknown, doubted, goal=goal)
     for words in (
-        "No other point is known to be a candidate.",
+        "There is nothing to compare it with: no other point is a candidate.",
         "Left out: 2 points of which step_p99_s is not known",
         "Measure(min_steps=100)",
         "Left out: 1 point whose numbers can't be trusted.",
@@ -282,21 +331,8 @@ def test_what_was_left_out_is_counted_with_the_way_to_measure_it() -> None:
 def test_a_point_that_is_too_slow_for_the_goal_is_said_to_be() -> None:
     points = launches("a", 40, step_p50_s=0.1), launches("b", 100, step_p50_s=0.4)
     text = said(*points, goal=GOALS["fast-validation"])
-    assert "Left out: 1 point with less than 50 % of the best samples_per_s." in text
     shares = r"1/4 of the step time and 1/2.5\d* of the samples/s, but less than 50 % of the best"
     assert re.search(shares, text)
-
-
-@pytest.mark.slow
-def test_the_drift_that_an_answer_rests_on_is_said() -> None:
-    points = [launches(name, rate, count=1) for name, rate in (("a", 100), ("b", 140))]
-    assert "The drift of the machine is not known, and single launches have it." in said(*points)
-    calm = said(*points, watched(1, 1))
-    assert "The machine drifted by at most 1 %: ignore smaller differences" in calm
-    several = [launches(name, rate) for name, rate in (("a", 100), ("b", 140))]
-    assert "drifted" not in said(*several, watched(1, 1))
-    drifted = said(*several, watched(1, 1.2))
-    assert "drifted by at most 20 %: the spread of launches contains it" in drifted
 
 
 def test_of_points_that_are_set_alike_the_one_of_the_highest_throughput_is_taken() -> None:
@@ -306,9 +342,8 @@ def test_of_points_that_are_set_alike_the_one_of_the_highest_throughput_is_taken
     ]
     text = said(*points, launches("d", 300, workers=2), goal=Goal(minimize="workers"))
     assert text.splitlines()[:2] == [
-        "Take ddp workers=1 micro_batch=140: one of the best of 4 configurations for the lowest "
-        "workers.",
-        "2 other configurations with the same value. It has the highest samples_per_s of these.",
+        "Take ddp workers=1 micro_batch=140: one of the best of 4 by workers.",
+        "2 others with the same value; it has the highest samples_per_s.",
     ]
 
 
@@ -338,13 +373,12 @@ def test_samples_that_all_workers_load_are_counted_twice_and_not_recommended() -
     assert "times the samples/s" not in text
 
 
-def test_a_rate_far_above_linear_is_doubted_before_the_answer_and_in_it() -> None:
+def test_a_rate_far_above_linear_is_doubted_before_the_answer() -> None:
     first, second = said(launches("a", 1, workers=1), launches("b", 47, workers=4)).splitlines()[:2]
     assert first.startswith(
         "Too fast: ddp workers=4 has 46.9 times the samples/s of workers=1, far"
     )
     assert second.startswith("Take ddp workers=4: ")
-    assert second.endswith(" Doubtful: its rate is far above linear.")
     superlinear = said(launches("a", 10, workers=1), launches("b", 50, workers=4))
     assert superlinear.startswith("Take ddp workers=4: ")
 

@@ -96,8 +96,8 @@ def test_lossy_points_have_a_column_of_their_error_at_80_columns() -> None:
     rows.append(lossy | other | {"step_p50_s": 0.04, "samples_per_s": 60})
     text = printed(trials(*rows, {"samples_per_s": 70, "step_p50_s": 0.06}), width=80)
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "ddp topk ratio=0.01 50 ± 0 80 ± 0 95.00" in lines
-    assert "ddp topk ratio=0.1 40.00 60.00 60.00" in lines
+    assert [line for line in lines if line.startswith("ddp topk ratio=0.01 50 ± 0 80 ± 0 95.00")]
+    assert [line for line in lines if line.startswith("ddp topk ratio=0.1 40.00 60.00 60.00")]
     assert "error %: one compressed exchange against the mean of the values themselves." in text
 
 
@@ -189,7 +189,9 @@ def test_a_point_whose_window_was_not_the_job_as_it_goes_on_says_so_beside_its_n
     ]
     lines = [line.split() for line in printed(trials(*rows)).splitlines()]
     assert ["1", "drift", "unstable"] in [[*line[:1], *line[-2:]] for line in lines]
-    assert ["2", "60.00", "90.00", "R"] in lines
+    sound = [line for line in lines if line[:1] == ["2"]]
+    assert any("R" in line for line in sound)
+    assert not any({"spiky", "drift"} & {*line} for line in sound)
     unknown = printed(trials(doubted | {"env_id": None, "flags": ["drift"]}))
     assert ["50.00", "80.00", "R", "drift"] in [line.split() for line in unknown.splitlines()]
 
@@ -209,7 +211,6 @@ def test_numbers_that_cannot_be_true_are_marked_in_every_table_and_sentence_and_
     assert set(last) == {"implausible"}, "in the tables of the frontier, and in that of reasons"
     (share,) = (line.split() for line in table.splitlines() if "730.0" in line)
     assert share[-2:] == ["730.0", "implausible"]
-    assert "Highest throughput (implausible): 1.9" in table
     said = " ".join(table.split())
     assert f"Implausible: numbers of 1 trial can't all be true. ddp workers=2: {words}" in said
     row = next(line for line in scaling.splitlines() if "1 → 2" in line)
@@ -247,22 +248,19 @@ def test_columns_without_room_have_tables_of_their_own_alike_in_all_frontiers(
     assert "parameter_server" in exact
 
 
-def test_the_highest_throughput_is_compared_with_the_runner_up() -> None:
-    def verdict(first: tuple[float, ...], second: tuple[float, ...]) -> str:
-        rows = [
-            {"point_id": str(step_s), "step_p50_s": step_s, "samples_per_s": rate}
-            for step_s, rates in ((0.05, (10, 10.1)), (0.1, first), (0.2, second))
-            for rate in rates
-        ]
-        return printed(trials(*rows)).partition("Highest throughput: ")[2]
-
-    near = verdict((100, 110), (104, 112))
-    assert near.startswith("1.029 times the runner-up's (0.781–1.355), undecided.")
-    assert re.match(
-        r"2\.005 times the runner-up's \(.*\), faster\.", verdict((100, 101), (201, 202))
-    )
-    once = verdict((100,), (200,))
-    assert once.startswith("2.000 times the runner-up's, untested (one launch each).\n")
+def test_what_is_not_known_to_half_of_it_is_marked_and_the_mark_is_explained_once() -> None:
+    rows = [
+        {"point_id": str(step_s), "step_p50_s": step_s * of, "samples_per_s": rate / of}
+        for step_s, rate in ((0.05, 10), (0.1, 104), (0.2, 112))
+        for of in (0.8, 1.3)
+    ]
+    text = printed(trials(*rows), show_all=False)
+    table = text.split("Frontier · ")[1]
+    assert re.search(r"~\d+ +~\d+", table)
+    assert table.count("~ is not known to better than ± 50 %.") == 1
+    assert "±" not in re.sub("± 50 %", "", table)
+    exact = printed(trials(*rows[::2]), show_all=False)
+    assert "~" not in exact
 
 
 def test_canaries_are_counted_apart() -> None:
@@ -271,7 +269,7 @@ def test_canaries_are_counted_apart() -> None:
     steady = [spiky, canary("s", 0.101), canary("t", 0.1, workers=2)]
     text = printed(trials(row, *steady))
     assert text.splitlines()[0] == "Gpt · Xeon · 1 trial: 1 ok"
-    assert "ran in 2 sessions of 2 worlds; largest drift within a session: 1.0 ± 1.4 %.\n" in text
+    assert "ran in 2 sessions of 2 worlds; largest drift within a session: at most 3 %.\n" in text
     assert "999" not in text
     assert "Flags" not in text
     assert printed(trials(*steady)) == "No trials in these results.\n"
@@ -289,9 +287,7 @@ FULL = POINT | {"workers": 2, "comm_reason": "no memory for it"}
 SHORT = {"backend": "nccl", "window_s": 2.0}
 OLD = {"env_id": "a1", "torch_version": "2.11"}
 NEW = {"env_id": "b2", "torch_version": "2.13"}
-WRONG = {"status": "user_error", "log": "logs/s/0.log"}
 LARGEST = "largest drift within a session: "
-VAGUE = "Canaries are too imprecise to exclude a drift of 2 % in 1 session with 1 trial: s."
 
 Rows = list[dict[str, Any]]
 
@@ -312,16 +308,11 @@ SAID: list[tuple[Rows, str]] = [
     ([EMPTY], "1 trial: 1 ok"),
     ([LOCAL], "No recommendation: no point has exact updates"),
     (
-        watched(0.139, 0.1),
-        "took up to 39 % longer at one time than at another, in sessions with 1 of 1 trial.",
-    ),
-    (watched(0.1, 0.104, half_width=0.1), "A drift of the machine below 15 % is not excluded"),
-    (
         watched(0.1, 0.11),
         f"{LARGEST}10.0 ± 1.6 %. Drift above 2 % in 1 session with 1 trial: s.",
     ),
-    (watched(0.1, 0.104, half_width=0.03), f"{LARGEST}4.0 ± 4.4 %. {VAGUE}"),
-    (watched(0.1, 0.11, half_width=None), f"{LARGEST}10.0 %. {VAGUE}"),
+    (watched(0.1, 0.104, half_width=0.03), f"{LARGEST}at most 9 %."),
+    (watched(0.1, 0.11, half_width=None), f"{LARGEST}10.0 %."),
     (watched(0.1), f"{LARGEST}unknown, as none has two."),
     (
         [*[PRECISE] * 2, {"stop_reason": "max_seconds"}, {"stop_reason": "max_steps", **NAN}],
@@ -359,29 +350,10 @@ SELDOM: list[tuple[Rows, str]] = [
     ),
     (
         [
-            POINT | {"point_id": "a", "measured_steps": 20, "window_s": 0.81234},
-            POINT | {"point_id": "b", "measured_steps": 1000, "window_s": 2.0},
-        ],
-        "timed for 20 to 1,000 steps (0.812 to 2 s).",
-    ),
-    (
-        [
             *(POINT | ENDS | {"point_id": p, "step_p50_s": s} for p in "abcd" for s in (0.1, 0.12)),
             POINT | ENDS,
         ],
         "1 point with one launch: widened by the spread between launches",
-    ),
-    (
-        [
-            *watched(0.1),
-            canary("s", 0.1, **WRONG, reason="rank 0: ValueError: [/red] boom"),
-            canary("t", 0.1, **WRONG, reason="else"),
-            canary("s", 0.1, status="oom_device", reason=None),
-            canary("s", 0.1, status="cancelled"),
-        ],
-        "Canary: 3 of 4 did not end ok, so less is known of whether the machine drifted. "
-        "1 oom_device: no reason stored "
-        "2 user_error: rank 0: ValueError: [/red] boom (log: logs/s/0.log)",
     ),
 ]
 
@@ -414,9 +386,8 @@ def test_the_first_screen_has_the_recommendation_what_to_ignore_and_the_plot() -
     frame = pd.concat([sweep(session="s"), watched], ignore_index=True)
     lines = printed(frame, width=80, show_all=False).splitlines()[:24]
     screen = "\n".join(lines)
-    assert "Best of one launch each: ddp workers=2" in screen
-    assert "Differences below 39 % may be drift" in " ".join(screen.split())
-    assert "Noise: every point was started once; a run with `--goal throughput`" in screen
+    assert "For now take ddp workers=2" in screen
+    assert "The machine was busy" in screen
     assert "samples/s  ● exact  ▲ stale  ■ local  ○ hollow: beaten" in screen
     assert lines[-1].startswith("   └")
 
