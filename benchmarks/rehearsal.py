@@ -18,9 +18,9 @@ from dtsweep.inference.selection import (
     select,
 )
 from dtsweep.inference.spread import Launches
-from dtsweep.inference.turns import effects_of
 from dtsweep.inference.variance import PRIOR_SIGMA, PRIOR_SIGMA_IN_TURN, Numbers
 from dtsweep.inference.windows import NORMAL_95, Variances
+from dtsweep.measure.cycles import effects_of
 
 Draw = Callable[[Rows, int, float], Numbers]
 """Costs of points in a launch, by its number and the standard error of its windows, as a share."""

@@ -111,14 +111,16 @@ def contrasts(
         assumes_equal: use the pooled variance also for points whose launches vary more than those
             of the others, as a fit to all points needs it.
     """
+    # Others are compared by whole windows: turns met other minutes.
+    whole = launches.whole or launches
     # Pairs without a shared launch give 0 / 0 in the paired contrasts, and points with one launch
     # in the unpaired ones.
     with np.errstate(invalid="ignore", divide="ignore"):
         shared, is_one_enough, by_launch = _paired_contrasts(
-            launches, first, second, assumes_equal=assumes_equal
+            whole, first, second, assumes_equal=assumes_equal
         )
-        by_mean = _unpaired_contrasts(launches, first, second, assumes_equal=assumes_equal)
-    fewest = np.minimum.outer(launches.counts[first], launches.counts[second])
+        by_mean = _unpaired_contrasts(whole, first, second, assumes_equal=assumes_equal)
+    fewest = np.minimum.outer(whole.counts[first], whole.counts[second])
     paired = (shared > 1) | (is_one_enough & (fewest == 1))
     estimate, half_width, degrees, pooled = (
         np.where(paired, *arrays) for arrays in zip(by_launch, by_mean, strict=True)

@@ -177,7 +177,8 @@ def select(
     excess[leader] = (differences.estimate + differences.half_width(one_sided))[leader]
     np.fill_diagonal(excess, 0.0)
     is_equal: _Truth = is_met & ~is_worse & (counts > 1) & (excess <= zone).all(axis=1)
-    is_tested = bool(differences.is_tested[leader].all())
+    # Points that were left after one launch each were worse by more than launches usually differ.
+    is_tested = bool(differences.is_tested[leader, counts > 1].all())
     answer = _answer(
         candidates, leader, contenders=contenders, is_equal=is_equal, is_tested=is_tested
     )
@@ -286,6 +287,7 @@ def _assumed_error(
 
     It follows from `ASSUMED_SIGMA`, or from the launches so far if they differ more.
     """
+    launches = launches.whole or launches
     if sizes is None:
         sizes = np.ones(len(launches.within_variance))
     within_variance = launches.within_variance

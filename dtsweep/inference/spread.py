@@ -45,6 +45,8 @@ class Launches:
     """True if a column is a session that measured its points in turn."""
     in_turn: Launches | None = None
     """Same points, by the sessions that measured some in turn; None without such sessions."""
+    whole: Launches | None = None
+    """Same points, by the whole windows that each of them has; None without turns."""
 
     @cached_property
     def is_measured(self) -> NDArray[np.bool_]:
@@ -186,7 +188,11 @@ def launches_of(
     in_turn = values[values["in_turn"].notna()]
     in_turn = in_turn.assign(launch=in_turn["in_turn"])
     by_group = _arranged(points, in_turn, prior_sigma=PRIOR_SIGMA_IN_TURN)
-    return replace(launches, in_turn=replace(by_group, is_in_turn=True))
+    windows = values[values["in_turn"].isna()]
+    whole = None
+    if windows["code"].nunique() == len(points):
+        whole = _arranged(points, windows, prior_sigma=launches.prior_sigma)
+    return replace(launches, in_turn=replace(by_group, is_in_turn=True), whole=whole)
 
 
 def _arranged(points: pd.DataFrame, values: pd.DataFrame, *, prior_sigma: float | None) -> Launches:

@@ -54,17 +54,21 @@ def effects_of(logs: Series) -> _TurnEffects:
     return _TurnEffects(levels - levels.mean(), variances**0.5)
 
 
-def is_settled(times: Series, *, half_width: float) -> bool:
+def is_settled(step_s: Series, samples: Series, *, half_width: float) -> bool:
     """True if each point's distance from the fastest one is known to a half-width, or is not 0.
 
+    Distances are of logarithms of samples per second.
+
     Args:
-        times: (points, cycles) logarithms of times of turns.
+        step_s: (points, cycles) mean step of each turn, in seconds.
+        samples: (points,) of a step.
         half_width: of the 95 % interval of a distance.
     """
-    if len(times) < 2:
+    if len(step_s) < 2:
         return True
-    levels, errors = effects_of(times)
-    fastest = int(levels.argmin())
-    distances = np.delete(levels - levels[fastest], fastest)
-    widths = students_t(times.shape[1] - 1) * np.delete(np.hypot(errors, errors[fastest]), fastest)
+    levels, errors = effects_of(np.log(samples[:, None] / step_s))
+    fastest = int(levels.argmax())
+    distances = np.delete(levels[fastest] - levels, fastest)
+    t = students_t(step_s.shape[1] - 1)
+    widths = t * np.delete(np.hypot(errors, errors[fastest]), fastest)
     return bool(((widths <= half_width) | (distances > 2 * widths)).all())

@@ -88,20 +88,18 @@ def largest_peak(ranks: Iterable[Measured]) -> int | None:
 
 
 def _turn_columns(point: Point, ranks: Sequence[Measured]) -> Row:
-    """Rate and latency of each turn; not a number where all of its steps are warm-up."""
+    """Rate and latency of each turn; none of a whole window."""
     if not ranks[0].is_in_turn:
         return {}
     latency = latency_column(point.semantics, period=point.period)
     rates, latencies = [], []
     for number in range(int(ranks[0].steps["turn"].max()) + 1):
         turns = [rank.in_turn(number) for rank in ranks]
-        rate = latency_s = np.nan
-        if all(len(turn.of_part("step_s")) >= point.period for turn in turns):
-            view = view_of(point, turns)
-            rate, latency_s = view.rate, float(view.periods.mean())
-            if latency == "step_p50_s":
-                latency_s = float(np.median(view.steps))
-        rates.append(rate)
+        view = view_of(point, turns)
+        latency_s = float(view.periods.mean())
+        if latency == "step_p50_s":
+            latency_s = float(np.median(view.steps))
+        rates.append(view.rate)
         latencies.append(latency_s)
     return {"turn_samples_per_s": rates, "turn_latency_s": latencies}
 

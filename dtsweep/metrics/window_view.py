@@ -19,7 +19,7 @@ from dtsweep.measure.statistics import (
     steps_in,
     with_unseen,
 )
-from dtsweep.measure.warmup import steadiness
+from dtsweep.measure.warmup import Steadiness, steadiness
 from dtsweep.metrics.rank_result import Measured, Steps, samples_of
 from dtsweep.sweep.point import Point
 
@@ -34,14 +34,17 @@ def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
     Returns:
         The same with `warmup` among the columns of `steps`, and with `steadiness`. The steady part
         begins by the common steps of ranks in step, else by each rank's own. All of the window is
-        kept if no part is steady, or if asynchronous ranks were steady at different times.
+        kept if no part is steady, if asynchronous ranks were steady at different times, or in turn.
     """
     if not ranks:
         return []
     windows = [rank.steps["part"] == "window" for rank in ranks]
     series = [rank.steps["step_s"][window] for rank, window in zip(ranks, windows, strict=True)]
     in_step = not point.is_asynchronous and len({len(times) for times in series}) == 1
-    if in_step:
+    if ranks[0].is_in_turn:
+        # Its warm-up lies before its turns; a machine that changes under them is no drift of it.
+        steady_states = [Steadiness(start=0, drift=None, is_sure=False)] * len(series)
+    elif in_step:
         starts = [
             rank.steps["start_s"][window] for rank, window in zip(ranks, windows, strict=True)
         ]

@@ -44,13 +44,14 @@ class _Contender:
         self.task = task
         self.step_s: list[float] = []
         """Mean step of each turn on the slowest rank; empty where this one is in another world."""
-        self._context = context
+        self.steps, self.seconds = 0, 0.0
+        """Of all turns so far."""
         self._parts = None
-        self._steps = 0
+        self._turn_steps = 0
         if context.rank < task.point.workers:
             self._parts = trial_in_turn(context, task, on_warm)
             with self._world():
-                self._steps = _steps_of_turn(next(self._parts), period=task.point.period)
+                self._turn_steps = _steps_of_turn(next(self._parts), period=task.point.period)
 
     def _world(self) -> ExitStack:
         """Enter the point's world, and set what a process has once for all models."""
@@ -61,19 +62,16 @@ class _Contender:
 
     def turn(self) -> None:
         """Train for a turn."""
-        if self._parts is not None:
-            with self._world():
-                self.step_s.append(self._parts.send(self._steps) / self._steps)
-
-    @property
-    def steps(self) -> int:
-        """Steps of all turns so far."""
-        return self._steps * len(self.step_s)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of all turns so far."""
-        return self._steps * sum(self.step_s)
+        if self._parts is None:
+            return
+        with self._world():
+            turn_s = self._parts.send(self._turn_steps)
+        self.step_s.append(turn_s / self._turn_steps)
+        self.steps += self._turn_steps
+        self.seconds += turn_s
+        # The first steps of a warm-up may be slow.
+        steps = _steps_of_turn(self.step_s[-1], period=self.task.point.period)
+        self._turn_steps = max(self._turn_steps, steps)
 
     def end(self, *, reason: str, flags: Sequence[str]) -> Measured | None:
         """End the window; None where this rank is in another world."""
@@ -170,16 +168,22 @@ def _reason(contenders: Sequence[_Contender], measure: Measure) -> str:
     cycles = max(len(contender.step_s) for contender in contenders)
     if len(members) < len(contenders) or cycles < _LEAST_CYCLES:
         return _GO_ON
-    seconds = [contender.seconds for contender in members]
-    steps = [contender.steps for contender in members]
-    if max(seconds) >= measure.max_seconds:
+    if max(contender.seconds for contender in members) >= measure.max_seconds:
         return "max_seconds"
-    if min(steps) >= measure.max_steps:
+    if min(contender.steps for contender in members) >= measure.max_steps:
         return "max_steps"
-    is_long = min(seconds) >= measure.min_seconds and min(steps) >= measure.min_steps
-    if not is_long or cycles < _LEAST_CYCLES_TO_STOP:
-        return _GO_ON
+    is_long = all(
+        contender.seconds >= measure.min_seconds and contender.steps >= measure.min_steps
+        for contender in members
+    )
+    is_long = is_long and cycles >= _LEAST_CYCLES_TO_STOP
+    return "precise" if is_long and _is_settled(members, measure) else _GO_ON
+
+
+def _is_settled(members: Sequence[_Contender], measure: Measure) -> bool:
+    """True if the rates of points are told apart, or known to be as near as is asked for."""
     if measure.half_width is None:
-        return "precise"
-    times = np.log([contender.step_s for contender in members])
-    return "precise" if is_settled(times, half_width=measure.half_width) else _GO_ON
+        return True
+    step_s = np.array([contender.step_s for contender in members])
+    samples = np.array([contender.task.point.global_batch for contender in members])
+    return is_settled(step_s, samples, half_width=measure.half_width)

@@ -133,7 +133,6 @@ def test_a_window_is_the_union_of_its_turns_and_each_step_counts_once(
         in_window = rank.steps["part"] == "window"
         numbers, counts = np.unique(rank.steps["turn"][in_window], return_counts=True)
         assert numbers.tolist() == list(range(cycles))
-        assert len(set(counts)) == 1
         assert rank.window_steps == in_window.sum() == counts.sum()
         assert rank.skipped_steps == (~in_window).sum()
         starts, step_s = (rank.of_part(column) for column in ("start_s", "step_s"))
@@ -143,7 +142,7 @@ def test_a_window_is_the_union_of_its_turns_and_each_step_counts_once(
         assert starts[-1] + step_s[-1] == pytest.approx(rank.window_s, abs=0.02 * rank.window_s)
     if name != "local":
         assert min(counts) >= 5
-    assert counts[0] % (4 if name == "local" else 1) == 0
+    assert (counts % (4 if name == "local" else 1) == 0).all()
 
 
 def test_a_known_slow_down_shows_in_the_ratios_of_a_cycle(turns: Turns) -> None:
@@ -156,7 +155,7 @@ def test_turns_take_0_2_s_at_least_and_no_more_than_they_may(turns: Turns) -> No
     for rank in turns.measured("ddp"):
         seconds = rank.of_part("step_s").sum()
         count = len(turns.rows["ddp"]["turn_samples_per_s"])
-        assert seconds / count >= 0.15
+        assert seconds / count >= 0.1
         assert seconds <= 4 + 2 * seconds / count
 
 
