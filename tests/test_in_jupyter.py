@@ -65,8 +65,8 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
     folder = tmp_path_factory.mktemp("notebook")
     straggler = {"straggler": "rank 0 on secret-host"}
     rows = [row | (straggler if row.get("workers") == 2 else {}) for row in ROWS]
-    hang = {"role": "canary", "status": "hang", "reason": f"{PAYLOAD} secret-host /home/ada/x"}
-    rows.append(ROWS[0] | hang)
+    foreign = {"implausible": f"{PAYLOAD} secret-host /home/ada/x"}
+    rows = [row | (foreign if "implausible" in row else {}) for row in rows]
     stored(tuple(rows), folder / "r")
     (folder / "small.py").write_text(SWEEP)
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -35,7 +35,8 @@ def test_what_to_ignore_stands_below_the_picture() -> None:
         {"micro_batch": size, "step_p50_s": size / 100, "samples_per_s": 10.0 * size}
         for size in (4, 8)
     ]
-    assert "every point was started once" in picture(content_of(trials(*rows)))
+    rows[1] |= {"flags": ["implausible"], "implausible": "mfu is 7"}
+    assert "numbers of 1 trial can" in picture(content_of(trials(*rows)))
 
 
 def test_a_point_without_an_interval_is_drawn_without_bars() -> None:

@@ -267,7 +267,7 @@ def _what_next(recommendation: Recommendation) -> list[Remark]:
     if noise.is_mostly_imprecise and not is_by_launches:
         return [remark("longer_windows", run=run, setting=noise.limit)]
     time = ""
-    if rounds is None and recommendation.question is not None:
+    if rounds is None and answer is Answer.UNDECIDED and recommendation.question:
         time = " (for how long is not known)"
     if recommendation.seconds_to_decide:
         time = f" (about {duration(recommendation.seconds_to_decide)})"

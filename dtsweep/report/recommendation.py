@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.bottleneck import bottleneck
 from dtsweep.analysis.candidates import way_to_measure
-from dtsweep.analysis.settings import is_plain_training
+from dtsweep.analysis.settings import axis_name, is_plain_training
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.report.alternatives import alternatives
 from dtsweep.report.answer import answer_of, quantity_of
@@ -110,10 +110,11 @@ def advice_on(
     """
     advice = []
     for one, name in zip(recommendations, names_of(recommendations), strict=True):
-        names = varying
+        # A setting that names the model tells no two of its points apart.
+        names = [column for column in varying if f"{axis_name(column)}=" not in name]
         if one.answer is Answer.ONLY_CANDIDATE:
             more = (*BATCH_SHAPE, *argument_columns(list(one.point.index)))
-            names = list(dict.fromkeys([*varying, *more]))
+            names = list(dict.fromkeys([*names, *more]))
         advice.append(
             Advice(
                 answer=answer_of(one, names, name=name, bounds=bounds),

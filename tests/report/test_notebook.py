@@ -75,7 +75,7 @@ def test_models_have_lines_of_their_own_and_a_decision_each(
 
     doubts, first, second = capsys.readouterr().out.split(": For now take ")
     assert "numbers of 1 trial can't all be true" in doubts
-    assert first.startswith("ddp workload.layers=1 workers=2 micro_batch=4: best of 2")
+    assert first.startswith("ddp workers=2 micro_batch=4: best of 2")
     assert "70.00 samples/s" in first
     assert "Left out: 1 point whose numbers can't be trusted." in first
-    assert second.startswith("ddp workload.layers=2 workers=1 micro_batch=4: best of 2")
+    assert second.startswith("ddp workers=1 micro_batch=4: best of 2")
