@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -19,8 +18,9 @@ from dtsweep.inference.selection import (
 )
 from dtsweep.inference.spread import Launches
 from dtsweep.inference.variance import PRIOR_SIGMA, PRIOR_SIGMA_IN_TURN, Numbers
-from dtsweep.inference.windows import NORMAL_95, Variances
 from dtsweep.measure.cycles import effects_of
+
+_NORMAL_95 = 1.96
 
 Draw = Callable[[Rows, int, float], Numbers]
 """Costs of points in a launch, by its number and the standard error of its windows, as a share."""
@@ -125,7 +125,7 @@ def play(
     """
     launched = _next_points(rehearsal, candidates, rules)
     while len(launched) and rehearsal.counts.max() < rules.max_launches:
-        error = _window_error(rehearsal, windows, rules)
+        error = _window_error(windows)
         if turns is None or len(launched) == 1:
             _add_launch(rehearsal, draw, launched, error)
         else:
@@ -161,23 +161,11 @@ def _selected(rehearsal: Rehearsal, candidates: Candidates, rules: Rules) -> Sel
     return rehearsal.selection
 
 
-def _window_error(rehearsal: Rehearsal, windows: Windows, rules: Rules) -> float:
+def _window_error(windows: Windows) -> float:
     """Standard error of the windows of the next round, as `Settle` sets them."""
-    pool = rehearsal.launches.paired_pool
     half_width = windows.half_width
-    if pool is not None:
-        within = float(np.median(rehearsal.within[:, -1][rehearsal.within[:, -1] > 0]))
-        variances = Variances(
-            between=max(0.0, pool.between_variance),
-            within=within,
-            window_s=windows.length_s(within**0.5),
-            launch_s=windows.launch_s,
-        )
-        half_width = variances.half_width(
-            windows.half_width, zone=math.expm1(rules.zone), longest_s=windows.longest_s
-        )
     shortest = windows.second_s / windows.longest_s**0.5
-    return max(half_width / NORMAL_95, float(shortest))
+    return max(half_width / _NORMAL_95, float(shortest))
 
 
 def _add_launch(rehearsal: Rehearsal, draw: Draw, points: Rows, error: float) -> None:
@@ -205,7 +193,7 @@ def _add_turns(rehearsal: Rehearsal, points: Rows, logs: Numbers) -> None:
 def first_round(points: int, draw: Draw, windows: Windows) -> Rehearsal:
     """Launch every point once, with the windows of a first round."""
     rehearsal = Rehearsal(means=np.empty((points, 0)), within=np.empty((points, 0)))
-    error = windows.first_half_width / NORMAL_95
+    error = windows.first_half_width / _NORMAL_95
     _add_launch(rehearsal, draw, np.arange(points), error)
     rehearsal.trials.append(points)
     rehearsal.window_s += points * windows.length_s(error)

@@ -19,7 +19,6 @@ from rich.console import Console
 
 import dtsweep
 from benchmarks import log_entry
-from dtsweep.predict import importance
 from dtsweep.report.as_json import report_json
 from dtsweep.report.content import content_of
 from dtsweep.report.terminal import print_report
@@ -74,13 +73,11 @@ def cpu_seconds(frame: pd.DataFrame) -> dict[str, float]:
     times = [time.process_time()]
     content = content_of(frame)
     times.append(time.process_time())
-    importance(content.study)
-    times.append(time.process_time())
     print_report(content, console=console)
     times.append(time.process_time())
     report_json(content)
     times.append(time.process_time())
-    parts = ("content", "what matters", "terminal", "JSON")
+    parts = ("content", "terminal", "JSON")
     return {part: end - began for part, (began, end) in zip(parts, pairwise(times), strict=True)}
 
 

@@ -22,7 +22,7 @@ sweep = Sweep(
         "sync": ["ddp", "local_sgd", "parameter_server"],
     },
     skip=reason_to_skip,
-    measure=Measure(half_width=0.05, min_seconds=0.5, max_seconds=15),
+    measure=Measure(half_width=0.05, min_seconds=0.5, max_seconds=8),
     goal="throughput",  # the best, or one that is equal to it within 5 %
     indifference=0.05,
     max_launches=4,

@@ -12,7 +12,6 @@ from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
 from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import ConditionVerdict
-from dtsweep.inference.windows import NORMAL_95
 from dtsweep.metrics.summary import P99_FROM
 from dtsweep.results.statuses import UNSOUND
 from dtsweep.sweep.goal import Goal
@@ -21,6 +20,9 @@ from dtsweep.sweep.modes import AS_WRITTEN
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_NORMAL_95 = 1.96
+"""Half-width of a 95 % interval, in standard errors of a normal distribution."""
 
 
 def read_goal(points: pd.DataFrame, goal: Goal) -> Objective:
@@ -88,13 +90,13 @@ def _with_launch_noise(points: pd.DataFrame, condition: Condition, *, level: flo
     """
     from scipy.special import ndtri
 
-    widening = float(-ndtri(level / 2)) / NORMAL_95
+    widening = float(-ndtri(level / 2)) / _NORMAL_95
     sigma = (points["interval"] == "launch").map({True: ASSUMED_SIGMA, False: 0.0})
     widened = points.copy()
     for name in condition.columns:
         if f"{name}_low" not in points:
             continue
-        noise = NORMAL_95 * sigma * points[name].abs()
+        noise = _NORMAL_95 * sigma * points[name].abs()
         for end, sign in (("low", -1), ("high", 1)):
             half_width = (points[f"{name}_{end}"] - points[name]).abs()
             wide = widening * (half_width**2 + noise**2) ** 0.5

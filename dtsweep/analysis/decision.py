@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
 from dtsweep.analysis.candidates import read_goal
 from dtsweep.analysis.dominance import compare, places_to_launch
 from dtsweep.analysis.frontier import MODEL, UPDATE, point_costs
-from dtsweep.analysis.noise import variances_of
 from dtsweep.analysis.objectives import read_objectives
 from dtsweep.analysis.recommend import is_futile_in, selections_in
 from dtsweep.analysis.study import Study
 from dtsweep.inference.selection import points_to_launch
 from dtsweep.inference.spread import POINT, of_environment
-from dtsweep.inference.windows import Variances
 from dtsweep.results.frames import trials_of_rows
 from dtsweep.sweep.goal import Goal
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decision:
-    """Decision on a question by the launches so far."""
-
-    open_points: frozenset[str]
-    """Points (`point_id`) to launch again; none if the question is decided."""
-    variances: Variances | None
-    """Of the open points; None if their launches don't show them."""
-
-
-def decide(study: Study, goal: Goal | None) -> Decision:
-    """Find out which points need another launch to answer a question.
+def decide(study: Study, goal: Goal | None) -> frozenset[str]:
+    """Find the points (`point_id`) to launch again; none if the question is decided.
 
     Each model and environment is a question of its own, and each kind of update on frontiers.
 
@@ -43,16 +30,11 @@ def decide(study: Study, goal: Goal | None) -> Decision:
     Raises:
         SweepError: the goal can't be read.
     """
-    open_points: set[str] = set()
-    of = "samples_per_s"
-    if not study.points.empty and goal is None:
-        open_points = _open_of_frontier(study)
-    elif not study.points.empty and goal is not None:
-        open_points = _open_of_goal(study, goal)
-        of = read_goal(study.points, goal).name
-    return Decision(
-        open_points=frozenset(open_points), variances=variances_of(study, open_points, of=of)
-    )
+    if study.points.empty:
+        return frozenset()
+    if goal is None:
+        return frozenset(_open_of_frontier(study))
+    return frozenset(_open_of_goal(study, goal))
 
 
 def check_goal(goal: Goal) -> None:

@@ -20,7 +20,7 @@ from dtsweep.analysis.candidates import (
 from dtsweep.analysis.dominance import Rows
 from dtsweep.analysis.frontier import MODEL
 from dtsweep.analysis.launches import setting_columns
-from dtsweep.analysis.noise import Noise, noise_of, variances_of
+from dtsweep.analysis.noise import Noise, noise_of
 from dtsweep.analysis.objectives import Objective, read_objectives
 from dtsweep.analysis.pairwise import PairTest, comparison_of
 from dtsweep.analysis.study import Frame, Study, study_of
@@ -35,7 +35,6 @@ from dtsweep.inference.selection import (
 from dtsweep.inference.spread import of_environment
 from dtsweep.inference.variance import Numbers
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
-from dtsweep.inference.windows import Variances
 from dtsweep.results.schema import IMPORTED
 from dtsweep.sweep.goal import Goal, Question, goal_of
 from dtsweep.text import count_of
@@ -116,8 +115,6 @@ class Recommendation:
 
     They may or may not meet it.
     """
-    variances: Variances | None
-    """Of the launches of the recommended point and the contenders; None if they don't show them."""
     drift: float | None
     """Possible drift of the machine, from `drift_of`.
 
@@ -233,10 +230,10 @@ def is_futile_in(study: Study, candidates: pd.DataFrame, selection: Selection) -
     rows = candidates.iloc[points_to_launch(selection)]
     launches = int(rows["launches"].max())
     left = max(question.max_launches - launches, launches)
-    return not forecast.is_worth(share=round_share(study, rows["point_id"]), left=left)
+    return not forecast.is_worth(share=_round_share(study, rows["point_id"]), left=left)
 
 
-def round_share(study: Study, points: Collection[str]) -> float:
+def _round_share(study: Study, points: Collection[str]) -> float:
     """Time of one more round of some points, as a share of the time that was spent so far.
 
     Each point takes what a trial of the newest round took. Where times are unknown, trials count.
@@ -336,11 +333,6 @@ def _recommend_one(
             name for name in condition.columns if name not in setting_columns(points)
         ),
         undecided=_undecided(points, chosen, objective),
-        variances=variances_of(
-            study,
-            {rows.loc[chosen[0], "point_id"], *order.loc[order["is_contender"], "point_id"]},
-            of=objective.name,
-        ),
         drift=test.drift,
         noise=_noise_of(study, points),
     )
@@ -434,7 +426,7 @@ def _seconds_of(study: Study, points: pd.DataFrame, rounds: int | None) -> float
     """Time of so many rounds of some points; None where times are unknown."""
     if rounds is None or study.seconds.isna().any():
         return None
-    return rounds * round_share(study, points["point_id"]) * float(study.seconds.sum())
+    return rounds * _round_share(study, points["point_id"]) * float(study.seconds.sum())
 
 
 def _undecided(points: pd.DataFrame, chosen: pd.Index[int], objective: Objective) -> pd.DataFrame:

@@ -12,6 +12,5 @@ The driver and readers; imports pandas and SciPy in functions alone. Frames ente
     looks           significance level of one look, where launches are looked at again and again
     forecast        chance that further rounds decide, and whether they pay
     selection       the best point, or one equal to it within an indifference zone
-    windows         what limits an answer, launches or windows, and how long windows pay
     pareto          frontiers of numbers: rows that no other row dominates, their hypervolume, knee
 """

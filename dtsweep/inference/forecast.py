@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dtsweep.inference.selection import Differences
 
-MOST_ROUNDS = 20
+_MOST_ROUNDS = 20
 """Rounds that are looked ahead."""
 
 _WORTH = 5.0
@@ -34,7 +34,7 @@ class Forecast:
     """Further rounds of all contenders, if the estimates hold."""
 
     chances: Numbers
-    """(rounds,) probability that the question is decided after 1, 2, … `MOST_ROUNDS` of them."""
+    """(rounds,) probability that the question is decided after 1, 2, … `_MOST_ROUNDS` of them."""
 
     @property
     def rounds(self) -> int | None:
@@ -89,8 +89,8 @@ def forecast_of(
     noise, deviates = of_pairs.draws(len(rows))
     # With all launches that there could be, the costs would be the true ones.
     truths = of_pairs.estimate + of_pairs.point_error * noise * deviates
-    chances = np.zeros(MOST_ROUNDS)
-    for further in range(1, MOST_ROUNDS + 1):
+    chances = np.zeros(_MOST_ROUNDS)
+    for further in range(1, _MOST_ROUNDS + 1):
         share = of_pairs.launches / (of_pairs.launches + further)
         means = of_pairs.estimate + (truths - of_pairs.estimate) * (1 - share[place]) ** 0.5
         degrees = of_pairs.degrees + further * max(1, len(rows) - 1)

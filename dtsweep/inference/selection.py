@@ -171,11 +171,7 @@ def select(
     # Of contenders alone: those that were measured in turn may have met drift elsewhere.
     means = differences.estimate[:, ~is_worse].mean(axis=1)
     leader = _leader(points, candidates, greater=greater, is_worse=is_worse, means=means)
-    # What the first of two points costs more than the second, at most.
-    corrected = one_sided / max(1, len(contenders) - 1)
-    excess = differences.estimate + differences.half_width(corrected)
-    excess[leader] = (differences.estimate + differences.half_width(one_sided))[leader]
-    np.fill_diagonal(excess, 0.0)
+    excess = _excess(differences, leader, others=len(contenders) - 1, one_sided=one_sided)
     is_equal: _Truth = is_met & ~is_worse & (counts > 1) & (excess <= zone).all(axis=1)
     # Points that were left after one launch each were worse by more than launches usually differ.
     is_tested = bool(differences.is_tested[leader, counts > 1].all())
@@ -193,16 +189,15 @@ def select(
     elif answer is Answer.UNDECIDED:
         chosen = _least_loss(leader, excess.max(axis=1), is_met & ~is_worse, zone=zone)
     forecast = None
-    is_told = answer in (Answer.UNDECIDED, Answer.EQUAL) and bool(is_met[contenders].all())
+    is_told = answer in (Answer.UNDECIDED, Answer.EQUAL) and is_met[contenders].all()
     if is_told and not is_decided:
+        levels = (level, one_sided)
+        prices = candidates.prices[:, 0]
+        if answer is Answer.UNDECIDED:
+            # Any answer is the first thing to wait for.
+            prices = np.zeros_like(prices)
         forecast = forecast_of(
-            differences,
-            contenders,
-            # Without an answer, any is the first thing to wait for.
-            candidates.prices[:, 0] * (answer is Answer.EQUAL),
-            chosen=chosen,
-            zone=zone,
-            levels=(level, one_sided),
+            differences, contenders, prices, chosen=chosen, zone=zone, levels=levels
         )
     return Selection(
         answer=answer,
@@ -213,6 +208,21 @@ def select(
         shortfall=excess[chosen],
         forecast=forecast,
     )
+
+
+def _excess(differences: Differences, leader: int, *, others: int, one_sided: float) -> Numbers:
+    """(points, points) what the first of two points costs more than the second, at most.
+
+    Args:
+        differences: in cost.
+        leader: point whose limits need no correction.
+        others: contenders besides a point.
+        one_sided: level of a limit.
+    """
+    excess = differences.estimate + differences.half_width(one_sided / max(1, others))
+    excess[leader] = (differences.estimate + differences.half_width(one_sided))[leader]
+    np.fill_diagonal(excess, 0.0)
+    return excess
 
 
 def _least_loss(leader: int, losses: Numbers, among: _Truth, *, zone: float) -> int:
@@ -227,7 +237,9 @@ def _least_loss(leader: int, losses: Numbers, among: _Truth, *, zone: float) -> 
     if not among.any():
         return leader
     least = int(np.where(among, losses, np.inf).argmin())
-    return leader if losses[leader] <= losses[least] + zone else least
+    if losses[leader] <= losses[least] + zone:
+        return leader
+    return least
 
 
 def points_to_launch(selection: Selection) -> Rows:

@@ -99,7 +99,7 @@ class Launches:
 
     @cached_property
     def prior_pool(self) -> VarianceComponents | None:
-        """What is known before anything was repeated; None of whole windows, which drift."""
+        """Variance expected before anything was repeated; None of whole windows, which drift."""
         if not self.is_in_turn or self.prior_sigma is None or np.isnan(self.within_variance).all():
             return None
         return prior_alone(self.prior_sigma, self.within_variance)

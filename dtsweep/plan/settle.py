@@ -15,15 +15,13 @@ from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import Point, identity
-from dtsweep.sweep.settings import Measure, Sweep
+from dtsweep.sweep.settings import LEAST_HALF_WIDTH, Measure, Sweep
 from dtsweep.sweep.task import trial_name
 from dtsweep.sweep.values import column_types
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dtsweep.analysis.decision import Decision
-    from dtsweep.inference.windows import Variances
 
 _FIRST_HALF_WIDTH = 0.05
 """Target half-width of the windows of the first round, unless a wider one is given."""
@@ -56,10 +54,10 @@ class Settle:
 
     sweep: Sweep
     question: Question
-    _decisions: dict[frozenset[str], Decision] = field(
+    _decisions: dict[frozenset[str], frozenset[str]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """Decisions by the attempts that they rest on: a memory that changes no answer."""
+    """Open points by the attempts that they rest on: a memory that changes no answer."""
 
     def rounds(
         self,
@@ -80,28 +78,24 @@ class Settle:
         furthest = max((row["repeat"] for row in rows if row["point_id"] in names), default=1)
         while is_over(self.sweep, rounds[-1], states, over):
             last = rounds[-1].repeat
-            decision = self._decision(rows, names, last=last)
-            if not decision.open_points and furthest > last:
+            open_points = self._open_points(rows, names, last=last)
+            if not open_points and furthest > last:
                 # A grid, or another question, has launched more: all of it counts.
                 last = furthest
-                decision = self._decision(rows, names, last=last)
-            launched_again = self._launched_again(rows, decision, names, last=last)
+                open_points = self._open_points(rows, names, last=last)
+            launched_again = self._launched_again(rows, open_points, names, last=last)
             contenders = [point for name, point in names.items() if name in launched_again]
             if not contenders or last >= self.question.max_launches:
                 break
-            measure = self._measure(decision.variances)
+            in_turn = self._takes_turns and len(contenders) > 1
+            measure = self._measure(in_turn=in_turn)
             rounds.append(
-                Round(
-                    repeat=last + 1,
-                    points=contenders,
-                    measure=measure,
-                    in_turn=self._takes_turns and len(contenders) > 1,
-                )
+                Round(repeat=last + 1, points=contenders, measure=measure, in_turn=in_turn)
             )
         return rounds
 
     def _launched_again(
-        self, rows: Rows, decision: Decision, names: Collection[str], *, last: int
+        self, rows: Rows, open_points: Collection[str], names: Collection[str], *, last: int
     ) -> set[str]:
         """Open points, and those that have only timed out: a busy machine may be the reason.
 
@@ -117,7 +111,7 @@ class Settle:
         ends = defaultdict[str, list[str]](list)
         for row in current:
             ends[row["point_id"]].append(row["status"])
-        again = set(decision.open_points)
+        again = set(open_points)
         for point, statuses in ends.items():
             if set(statuses) == {"timeout"}:
                 again.add(point)
@@ -129,7 +123,7 @@ class Settle:
                 again.discard(point)
         return again
 
-    def _decision(self, rows: Rows, names: Collection[str], *, last: int) -> Decision:
+    def _open_points(self, rows: Rows, names: Collection[str], *, last: int) -> frozenset[str]:
         """Decide by the rounds up to the last one of these."""
         # Its imports take longer than a plan without results.
         from dtsweep.analysis.decision import decide
@@ -187,19 +181,13 @@ class Settle:
             exchange=exchange,
         )
 
-    def _measure(self, variances: Variances | None) -> Measure:
-        """Settings of a later round: windows as long as pays, as Kalibera & Jones (2013) have it.
-
-        A launch costs its start. The longer the window, the fewer launches are needed, as far as
-        the variance within windows limits the answer and not the variance between launches.
-        """
+    def _measure(self, *, in_turn: bool) -> Measure:
+        """Settings of a later round: turns until half of the indifference zone is known."""
         measure = self._with_least_steps(self.sweep.measure)
-        if measure.half_width is None or variances is None:
+        if measure.half_width is None or not in_turn:
             return measure
-        half_width = variances.half_width(
-            measure.half_width, zone=self.question.indifference, longest_s=measure.max_seconds
-        )
-        return replace(measure, half_width=half_width)
+        half_of_zone = max(LEAST_HALF_WIDTH, self.question.indifference / 2)
+        return replace(measure, half_width=min(measure.half_width, half_of_zone))
 
     def _with_least_steps(self, measure: Measure) -> Measure:
         """Settings whose windows give an interval of each quantile that the goal asks for."""

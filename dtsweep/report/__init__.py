@@ -22,7 +22,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     tables          table columns of points and of scaling
     times           training times in the terminal, and as JSON values
     costs           what runs have cost, and what was lost of it: a section
-    sections        importance of the swept axes, and the certificate of a search
+    sections        the certificate of a search
     content         what the report says, computed once; the renderers below show it
     of_results      content of the report of opened results, with its sections
     plot_axes       ends and round numbers of a plot's axes

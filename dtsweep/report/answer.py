@@ -262,9 +262,8 @@ def _what_next(recommendation: Recommendation) -> list[Remark]:
         launches=_launches(recommendation),
         rounds=rounds,
     )
-    variances = recommendation.variances
-    is_by_launches = variances is not None and variances.is_by_launches
-    if noise.is_mostly_imprecise and not is_by_launches:
+    # Turns are as many as pay.
+    if noise.is_mostly_imprecise and not noise.has_turns:
         return [remark("longer_windows", run=run, setting=noise.limit)]
     time = ""
     if rounds is None and answer is Answer.UNDECIDED and recommendation.question:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.study import Study
 from dtsweep.analysis.training_time import training_time
 from dtsweep.plan.prices import Prices
-from dtsweep.predict.importance import importance
 from dtsweep.report.content import Content, Section, content_of
 from dtsweep.report.costs import cost_section
-from dtsweep.report.sections import Importance, certificate_in
+from dtsweep.report.sections import certificate_in
 from dtsweep.report.times import TrainingTimes
 from dtsweep.results.store import Results
 from dtsweep.secret import shared_trials
@@ -47,7 +46,6 @@ def content_in(
     selected = study.where(asked.get("where", ""))
     sections: list[Section] = [
         cost_section(selected, store=store, prices=prices),
-        Importance(importance(selected)),
         certificate_in(store),
     ]
     if samples is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from typing import Any
@@ -10,27 +9,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
-from dtsweep import load
-from dtsweep.analysis import Study, worthwhile
+from dtsweep.analysis import worthwhile
 from dtsweep.inference.verdicts import Answer, KneeVerdict, Reason, Verdict
-from dtsweep.predict import importance, usl
+from dtsweep.predict import usl
 from dtsweep.report.content import Content, content_of
 from dtsweep.report.remark_table import SENTENCES
 from dtsweep.report.remarks import paragraph, remark
 from dtsweep.report.scaling_words import scaling_remarks
-from dtsweep.report.sections import Importance
 from dtsweep.report.verdict_words import LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
 from tests.analysis.ladders import ladder, published, universal
 from tests.frames import trials
 from tests.pages import ROOT
 from tests.report.study import canary, swept
-
-
-def importance_section(study: Study) -> Importance:
-    return Importance(importance(study))
-
 
 CODES = [code for sentences in SENTENCES.values() for code in sentences]
 
@@ -147,38 +138,6 @@ def test_groups_of_which_nothing_is_known_are_counted_and_what_is_extrapolated_i
     strong, *_ = sentences(ladder(universal(SIZES, contention=0.1), strong=True))
     assert strong == "ddp, strong scaling, 64 per step: unknown: too few launches."
     assert sentences(ladder({1: 10.0})) == []
-
-
-# Importance of axes
-
-
-def printed(section: Importance) -> str:
-    written = io.StringIO()
-    section.print(console=Console(file=written, width=80))
-    return " ".join(written.getvalue().split())
-
-
-def test_the_report_names_axes_by_their_shares() -> None:
-    study = Study(load(str(ROOT / "notebooks" / "samples" / "campaign")))
-    section = importance_section(study)
-    assert printed(section).startswith("What matters for the step time micro_batch ")
-    assert json.loads(json.dumps(section.as_json()))["importance"][0]["axes"] == "micro_batch"
-
-
-def test_axes_that_were_varied_together_are_named() -> None:
-    rows = [
-        {"workers": workers, "micro_batch": 4 * workers, "precision": precision}
-        | {"samples_per_s": 100.0 * workers, "overlap": True, "harness": "ray"}
-        for workers in (1, 2, 4, 8)
-        for precision in ("fp32", "bf16")
-    ]
-    said = printed(importance_section(Study(trials(*rows))))
-    assert "Not identifiable: workers and micro_batch were varied together" in said
-
-
-def test_a_report_of_few_points_has_no_such_section() -> None:
-    section = importance_section(Study(trials({"samples_per_s": 1.0})))
-    assert (printed(section), section.as_json()) == ("", {"importance": []})
 
 
 # Measured next to imported rows
