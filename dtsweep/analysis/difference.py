@@ -63,7 +63,7 @@ def difference(
         frame: one row per trial, as `dtsweep.load` gives it with canaries, or a study of it.
         a: a `point_id`.
         b: another.
-        of: one of `ASKED`, or several.
+        of: one of the rates and times that windows have an error of, or several.
         zone: indifference zone, as a share: ratios up to 1 + zone, or down to its inverse, count
             as equal. By default that of the study's question, or 3 %.
 
@@ -78,7 +78,7 @@ def difference(
 
     Raises:
         SweepError: a point was not measured, or the two never in one environment; `of` has none of
-            `ASKED`; the zone is no share.
+            these; the zone is no share.
     """
     import pandas as pd
 

@@ -63,14 +63,14 @@ def _share_of_best(peaks: pd.Series[float], groups: list[pd.Series[Any]]) -> pd.
     return (peaks / peaks.groupby(groups, dropna=False).transform("max")).fillna(1.0)
 
 
-ASKED = ("samples_per_s", "latency_s", "step_mean_s", "step_p50_s", "step_p95_s", "step_p99_s")
+_ASKED = ("samples_per_s", "latency_s", "step_mean_s", "step_p50_s", "step_p95_s", "step_p99_s")
 """Rates and times that can be asked for by name: what `measured` has a standard error of."""
 
 _AGREEMENT_LEVEL = 0.3
 """Significance level at which launches of a share vary more than their windows explain (F test)."""
 
 _OF_A_STEP = ("comm_share", "exchange_share", "wait_share", "data_share")
-_WITH_ERRORS = (*ASKED, *_OF_A_STEP)
+_WITH_ERRORS = (*_ASKED, *_OF_A_STEP)
 _SHARES = (
     "mfu",
     "hfu",
@@ -95,13 +95,13 @@ _MONEY = ("usd_per_hour", "cost_usd")
 PER_SAMPLES = "usd_per_million_samples"
 """Price of training, derived from `usd_per_hour` and `samples_per_s`."""
 
-_MEANS = (*ASKED, "tokens_per_s", *_SHARES, *_USED, *_MONEY, PER_SAMPLES)
+_MEANS = (*_ASKED, "tokens_per_s", *_SHARES, *_USED, *_MONEY, PER_SAMPLES)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class")
 _HOW = ("devices", "backend", "harness", "cpus_per_worker", "command")
 _REASONS = ("gradients_reason", "samples_reason")
 _FACTS = ("semantics", "global_batch", *_HOW, *_MODEL, *_REASONS)
 _WITH_INTERVAL = {
-    **dict.fromkeys(("latency_s", "samples_per_s", *ASKED[2:]), True),
+    **dict.fromkeys(("latency_s", "samples_per_s", *_ASKED[2:]), True),
     PER_SAMPLES: True,
     **dict.fromkeys(_OF_A_STEP, False),
 }
@@ -191,12 +191,12 @@ def check_asked(*names: str) -> None:
     """Refuse columns that launches can't be compared by.
 
     Raises:
-        SweepError: a name is none of `ASKED`.
+        SweepError: a name is none of `_ASKED`.
     """
     for name in names or ("",):
-        if name not in ASKED:
+        if name not in _ASKED:
             raise SweepError(
-                f"launches can't be compared by {name!r}; use one of {', '.join(ASKED)}"
+                f"launches can't be compared by {name!r}; use one of {', '.join(_ASKED)}"
             )
 
 

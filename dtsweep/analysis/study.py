@@ -205,7 +205,7 @@ def launch_sigma(frame: Frame, *, of: str = "samples_per_s") -> pd.DataFrame:
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
-        of: one of `ASKED`.
+        of: one of the rates and times that windows have an error of.
 
     Returns:
         One row per `env_id` (the index), as shares of the point's mean: `launch_sigma`, the
@@ -216,7 +216,7 @@ def launch_sigma(frame: Frame, *, of: str = "samples_per_s") -> pd.DataFrame:
         environment where no point has two launches has no row.
 
     Raises:
-        SweepError: `of` is none of `ASKED`.
+        SweepError: `of` is none of the rates and times that windows have an error of.
     """
     check_asked(of)
     return spread_of(study_of(frame).trials, of)
@@ -227,8 +227,8 @@ def over_launches(frame: Frame) -> pd.DataFrame:
 
     Launches in another environment, or on another number of hosts, are another point (`POINT`).
 
-    `_low` and `_high` of `ASKED`, `comm_share` with its two parts, and `data_share` are a 95 %
-    interval. `interval` says which:
+    `_low` and `_high` of rates and times, `comm_share` with its two parts, and `data_share` are a
+    95 % interval. `interval` says which:
 
     - `launches`: Student's t over the point's own launch means. Of a share it is at most as wide
       as within one launch, if the launches vary no more than their windows explain.

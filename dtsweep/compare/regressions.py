@@ -93,7 +93,7 @@ def regressions(
         base: trials of the earlier run, as `measured` gives them; `launch` is what counts as one
             draw.
         new: those of the later one, with equal `env_id` where they are of one machine.
-        of: one of `ASKED`, or several.
+        of: one of the rates and times that windows have an error of, or several.
         threshold: share by which a value must be worse to be a regression.
         drift: of the machine, as a share.
         run_sigma: standard deviation between runs without a change, as a share; 0 where a run is
@@ -110,7 +110,7 @@ def regressions(
         `launches_new`; `caution`.
 
     Raises:
-        SweepError: `of` has none of `ASKED`.
+        SweepError: `of` has none of the rates and times that windows have an error of.
     """
     import pandas as pd
 

@@ -184,20 +184,19 @@ def select(
         is_cheaper = candidates.prices[:, 0] < candidates.prices[chosen, 0]
         is_cheaper &= ~is_worse & ~is_equal
         is_decided = not is_cheaper.any()
-    elif answer is Answer.ONLY_CANDIDATE:
+    if answer is Answer.ONLY_CANDIDATE:
         is_decided = bool(is_met[chosen])
-    elif answer is Answer.UNDECIDED:
+    if answer is Answer.UNDECIDED:
         chosen = _least_loss(leader, excess.max(axis=1), is_met & ~is_worse, zone=zone)
     forecast = None
     is_told = answer in (Answer.UNDECIDED, Answer.EQUAL) and is_met[contenders].all()
     if is_told and not is_decided:
-        levels = (level, one_sided)
         prices = candidates.prices[:, 0]
         if answer is Answer.UNDECIDED:
             # Any answer is the first thing to wait for.
             prices = np.zeros_like(prices)
         forecast = forecast_of(
-            differences, contenders, prices, chosen=chosen, zone=zone, levels=levels
+            differences, contenders, prices, chosen=chosen, zone=zone, levels=(level, one_sided)
         )
     return Selection(
         answer=answer,

@@ -86,7 +86,7 @@ def _places_of(measured: Sequence[Settings]) -> _Places:
     )
 
 
-def varies_nodes(measured: Sequence[Settings]) -> bool:
+def _varies_nodes(measured: Sequence[Settings]) -> bool:
     """True if as many workers with one placement ran on different numbers of nodes."""
     pairs = {(_place(one), one.get(NODES)) for one in measured if one.get(NODES)}
     return len(pairs) > len({place for place, _ in pairs})
