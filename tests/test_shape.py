@@ -33,7 +33,7 @@ MOST_CONDITIONALS = 2
 CONDITIONALS_PER_1000 = 12
 """Conditional expressions per 1,000 lines that are not blank."""
 
-TOKENS_PER_LINE = 8.39
+TOKENS_PER_LINE = 8.4
 """Tokens per line of code, without comments and docstrings."""
 
 NO_TOKENS = {
