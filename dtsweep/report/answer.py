@@ -168,8 +168,9 @@ def _on_best(recommendation: Recommendation) -> Remark:
     objective = recommendation.objective
     if objective.is_exact:
         return remark("others_lower" if objective.maximize else "others_higher")
-    # An untested pair is compared with an assumed noise, which gives no limit.
-    least = float(_least_leads(recommendation).min(skipna=False))
+    # Those that were left after one launch give no limit.
+    is_tested = recommendation.others["launches"] > 1
+    least = float(_least_leads(recommendation)[is_tested].min())
     if math.isnan(least):
         return remark("better_assumed", sigma=ASSUMED_SIGMA)
     words = _gain(least, recommendation, is_lower_limit=True)

@@ -133,7 +133,8 @@ def _better_by(other: pd.Series[Any], recommendation: Recommendation) -> str:
         return _by_means(ratio)
     if 1 / (1 + zone) <= low and high <= 1 + zone:
         return f"equal within {percent(zone)} to"
-    if low <= 1 <= high:
+    is_open = bool(other.get("is_contender", True)) or ratio < 1
+    if low <= 1 <= high and is_open:
         return "not shown to differ from"
     if low > 1 and is_wide(ratio - 1, low - 1, high - 1):
         return f"at least {percent(low - 1, is_lower_limit=True)} better than"
