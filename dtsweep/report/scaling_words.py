@@ -112,6 +112,6 @@ def _size_words(fit: Mapping[Any, Any], name: str) -> str:
         beyond = ", extrapolated"
         if fit["contradicted"] is not False:
             beyond += ", untested"
-    if is_wide(fit[name], low, high):
+    if pd.notna(high) and is_wide(fit[name], low, high):
         return f"~{fit[name]:,.0f} ({beyond.removeprefix(', ')})".removesuffix(" ()")
     return f"{fit[name]:,.0f} ({low:,.0f} {to}{beyond})"

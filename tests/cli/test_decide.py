@@ -52,7 +52,7 @@ def test_recommend_keeps_to_a_condition_and_prints_json(study: Path) -> None:
     assert (point["latency_s"] <= 0.05, point["workers"], "row" in point) == (True, 1, False)
     assert (found["settings"], found["drift"]) == ({"micro_batch": 16}, None)
     assert found["code"]["point"].splitlines()[0] == "Point(micro_batch=16)"
-    assert "workload.width=128" in found["code"]["point"]
+    assert "workload.width=64" in found["code"]["point"]
     assert found["code"]["command"] is None
 
 

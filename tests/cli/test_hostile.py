@@ -64,7 +64,8 @@ def test_a_command_prints_no_order_and_no_forged_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
+    # No line is wrapped.
+    monkeypatch.setenv("COLUMNS", "100000")
     if is_terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
     code = run(command, folder, monkeypatch)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 import random
 import shutil
@@ -21,7 +20,7 @@ from dtsweep.analysis.load import load
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.results import compaction, frames, merge
 from dtsweep.results.merge import LARGE_BYTES, batches
-from dtsweep.results.pack import profile_files
+from dtsweep.results.pack import profile_file
 from dtsweep.results.parquet import REPLACES, CorruptPartError, arrow_table, decode, encode, named
 from dtsweep.results.schema import SCHEMA_VERSION, table_schema
 from dtsweep.results.store import Results
@@ -162,11 +161,8 @@ def test_load_has_every_canary_that_was_measured_or_none(tmp_path: Path) -> None
 
 def test_a_profile_is_stored_beside_the_tables_and_is_in_nobodys_way(tmp_path: Path) -> None:
     results, folder = filled(tmp_path, 1), tmp_path / "profiles" / "launch"
-    for number, summary in ((1, {"compute_s": 0.5}), (2, None)):
-        results.write(profile_files(f"launch/trial{number}-0", b"trace", summary))
-        assert (folder / f"trial{number}-0.json.gz").read_bytes() == b"trace"
-    assert json.loads((folder / "trial1-0.json").read_text()) == {"compute_s": 0.5}
-    assert not (folder / "trial2-0.json").exists()
+    results.write([profile_file("launch/trial1-0", b"trace")])
+    assert (folder / "trial1-0.json.gz").read_bytes() == b"trace"
     results.compact()
     assert contents(tmp_path) == stored(1)
 
