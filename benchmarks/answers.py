@@ -16,12 +16,9 @@ from benchmarks.log_entry import heading, table
 from dtsweep.analysis import Goal, frontier, recommend
 from dtsweep.errors import SweepError
 from dtsweep.inference.pareto import knee_of
-from dtsweep.inference.power import POWER
 from dtsweep.inference.verdicts import ConditionVerdict
-from tests.analysis.noise import launches_in, significant
-from tests.analysis.noise import sweeps as simulated
+from tests.analysis.noise import significant
 from tests.compare.test_regressions import compared, run
-from tests.inference.test_power import more_needed
 
 LATENCY_S = np.geomspace(0.005, 0.160, 8)
 """Of eight points, each the best at its latency; a ninth one is worse than the fifth in both."""
@@ -188,36 +185,6 @@ def _with_regression(
     return found / sweeps
 
 
-def needed_rows(sweeps: int) -> list[list[str]]:
-    """Launches that `difference` asks for, and those that tell in four sweeps of five.
-
-    What is significant by three launches already asks for none, and is not counted.
-    """
-    rows = []
-    for points, apart, together in (
-        (6, 0.02, True),
-        (6, 0.02, False),
-        (20, 0.02, True),
-        (20, 0.015, False),
-        (2, 0.03, True),
-    ):
-        windows = [WINDOW] * points
-        drawn: dict[str, Any] = {"together": together, "added": LAUNCH_SIGMA * 1.5}
-        asked = [
-            3 + more_needed(launches_in(*sweep), apart=apart)
-            for sweep in simulated(windows, launches=3, count=sweeps, **drawn)
-        ]
-        asked = [launches for launches in asked if launches > 3]
-        needed = 2
-        while significant(windows, launches=needed, apart=apart, count=sweeps, **drawn) < POWER:
-            needed += 1
-        where = "same launches" if together else "own launches"
-        ratio = f"{np.median(asked) / needed:.2f}"
-        rows.append([f"{points}, {where}", f"{apart:.1%}", f"{np.median(asked):.0f}", str(needed)])
-        rows[-1].append(ratio)
-    return rows
-
-
 QUIET, NOISY = 0.005, 0.04
 """Standard deviations of what launches add, as shares: the noisy ones add eight times as much."""
 
@@ -307,9 +274,6 @@ def main() -> None:
     names = ["points", "no change", "no change, 10 % of points missing"]
     names += [f"one point {slower} % slower" for slower in (3, 5, 10)]
     print(table(names, compare_rows(options.sweeps, rng)))
-    print("\nLaunches that tell a difference, from three:\n")
-    names = ["points", "apart", "asked for (median)", "needed", "ratio"]
-    print(table(names, needed_rows(options.sweeps)))
 
 
 if __name__ == "__main__":

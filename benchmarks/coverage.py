@@ -24,11 +24,10 @@ from dtsweep.predict import usl
 from tests.analysis.ladders import ladder, universal
 from tests.compare.test_regressions import compared, drawn
 from tests.frames import trials
-from tests.inference import test_power
 from tests.outcomes import outcome, row_of
 from tests.rates import chance
 
-HELD, CALLED, TOLD = 0.95, 0.05, 0.8
+HELD, CALLED = 0.95, 0.05
 """Expected shares: of intervals that hold, of wrong calls at most, of differences told."""
 
 
@@ -242,16 +241,6 @@ def windows(draws: int) -> Iterator[Rate]:
             yield Rate(what, len(hits), float(np.mean(hits)), HELD, "≥")
 
 
-def power(draws: int) -> Iterator[Rate]:
-    """Differences that as many more launches tell as are said to be needed."""
-    for points, apart in test_power.PAIRS:
-        for together in (True, False):
-            share = test_power.share_told(points, apart, together=together, count=draws)
-            where = "in the same launches" if together else "in launches of their own"
-            what = f"{apart:.1%} apart told by `more_launches`, of {points} points {where}"
-            yield Rate(what, draws, share, TOLD, "≥")
-
-
 def main() -> None:
     """Print an entry for docs/log/."""
     parser = argparse.ArgumentParser(
@@ -262,7 +251,7 @@ def main() -> None:
     )
     draws = parser.parse_args().draws
     rows = []
-    for kind in (launches, ladders, runs, windows, power):
+    for kind in (launches, ladders, runs, windows):
         for rate in kind(draws):
             expected = f"{rate.bound} {rate.expected:.0%}".strip()
             mark = "off" if rate.is_off else ""

@@ -36,7 +36,7 @@ from dtsweep.analysis.launches import check_asked
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import SweepError
 from dtsweep.inference.contrasts import contrasts
-from dtsweep.inference.power import PowerAnalysis, Test, power_of, untested_because
+from dtsweep.inference.power import detectable, untested_because
 from dtsweep.inference.spread import POINT, Launches, of_environment
 from dtsweep.inference.verdicts import Method, Reason, Verdict
 
@@ -72,9 +72,9 @@ def difference(
         (`hosts_a`, `hosts_b`), and `of`: `ratio`, of a's value to b's (null where one is
         unknown), with `ratio_low` and `ratio_high`, its interval; `level`, the two-sided
         significance level of that; `zone`; `verdict` on a and, where that is unknown,
-        `verdict_reason` (`dtsweep.inference.verdicts`); `method`, as above; `detectable_ratio`,
-        `more_launches` and `more_launches_reason` (`dtsweep.inference.power`); `launches_a`,
-        `launches_b`, those with a value; `caution_a`, `caution_b`, as in `over_launches`; `env_id`.
+        `verdict_reason` (`dtsweep.inference.verdicts`); `method`, as above; `detectable_ratio`, the
+        smallest true ratio that is found with probability 0.8; `launches_a`, `launches_b`, those with a value; `caution_a`,
+        `caution_b`, as in `over_launches`; `env_id`.
 
     Raises:
         SweepError: a point was not measured, or the two never in one environment; `of` has none of
@@ -99,13 +99,7 @@ def difference(
         for name in names
         for row in _rows_of(study, trials, a, b, of=name, asked=asked)
     ]
-    return pd.DataFrame(rows).astype(
-        {
-            "verdict_reason": object,
-            "more_launches_reason": object,
-            "more_launches": "Int64",
-        }
-    )
+    return pd.DataFrame(rows).astype({"verdict_reason": object})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,9 +169,8 @@ def _row(
 ) -> dict[str, Any]:
     """Row of `difference` for two rows of `launches`; nan where a point was not measured."""
     counts = [0 if np.isnan(row) else int(launches.counts[int(row)]) for row in (a, b)]
-    estimate = half_width = np.nan
+    estimate = half_width = least = np.nan
     method = Method.NONE
-    power = PowerAnalysis(np.nan, None, Reason.NOT_MEASURED)
     if all(counts):
         contrast = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
         drift_log = 0.0
@@ -187,16 +180,11 @@ def _row(
         estimate = float(contrast.estimate[0, 0])
         half_width = float(contrast.half_width_at(asked.level)[0, 0]) + drift_log
         method = contrast.method(0, 0)
-        test = Test(
-            level=asked.level,
-            zone=float(np.log1p(asked.zone)),
-            drift=drift_log,
-            drift_stays=drift_stays,
-        )
-        power = power_of(contrast, launches, int(a), int(b), test=test)
+        errors, degrees = contrast.error[0, 0], contrast.degrees[0, 0]
+        least = float(detectable(errors, degrees, level=asked.level)) + drift_log
     with np.errstate(over="ignore"):
-        logs = [estimate, estimate - half_width, estimate + half_width, power.detectable]
-        ratio, low, high, detectable = np.exp(logs).tolist()
+        logs = [estimate, estimate - half_width, estimate + half_width, least]
+        ratio, low, high, smallest = np.exp(logs).tolist()
     return {
         "ratio": ratio,
         "ratio_low": low,
@@ -204,9 +192,7 @@ def _row(
         "level": asked.level,
         "zone": asked.zone,
         "method": method,
-        "detectable_ratio": detectable,
-        "more_launches": power.more_launches,
-        "more_launches_reason": power.reason,
+        "detectable_ratio": smallest,
         "launches_a": counts[0],
         "launches_b": counts[1],
     }

@@ -10,13 +10,12 @@ from dtsweep.analysis.canaries import significant_drift
 from dtsweep.analysis.naming import find_point
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.errors import SweepError
-from dtsweep.inference.power import POWER
 from dtsweep.inference.verdicts import Method, Verdict
 from dtsweep.report.labels import trial_label, update_labels
 from dtsweep.report.next_step import run_with_launches
 from dtsweep.report.records import records_of
 from dtsweep.report.verdict_words import LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
-from dtsweep.text import count_of, in_percent, percent, percent_up, say
+from dtsweep.text import percent, percent_up, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,17 +104,14 @@ def _words_on(row: dict[str, Any]) -> str:
     if row["ratio"] is None:
         return f"Unknown by {row['of']}: {REASON_WORDS[row['verdict_reason']]}."
     ratio = f"{row['ratio']:.3f} times"
-    reason = LONG_REASON_WORDS.get(row["more_launches_reason"])
     if row["verdict"] == Verdict.UNKNOWN:
+        reason = LONG_REASON_WORDS[row["verdict_reason"]]
         return f"Unknown by {row['of']}: {ratio} by the means, but {reason}."
     launches = f"{row['launches_a']} and {row['launches_b']} launches{_METHODS[row['method']]}"
     ratio += f" ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}; {launches})"
     if row["verdict"] == Verdict.UNDECIDED:
-        needed = f"; {reason}."
-        if row["more_launches"] is not None:
-            more = count_of(row["more_launches"], "more launch")
-            needed = f". About {more} of each would decide, with {in_percent(POWER)} probability."
-        return f"Undecided by {row['of']}: {ratio}{needed}"
+        least = percent_up(row["detectable_ratio"] - 1)
+        return f"Undecided by {row['of']}: {ratio}. A difference of {least} would be found."
     zone = percent(row["zone"])
     if row["verdict"] == Verdict.EQUAL:
         return f"A and B are equal within {zone} by {row['of']}: {ratio}."

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dtsweep.analysis.launches import check_asked, joined_cautions
 from dtsweep.inference.contrasts import Rows, half_width_of, launch_degrees_of, logarithms_of
-from dtsweep.inference.power import MOST_LAUNCHES, POWER_Z, detectable, enough, shares_after
+from dtsweep.inference.power import POWER_Z, detectable
 from dtsweep.inference.spread import Launches
 from dtsweep.inference.variance import (
     Numbers,
@@ -56,8 +56,6 @@ COLUMNS = (
     "is_worse",
     "is_regression",
     "detectable_ratio",
-    "more_launches",
-    "more_launches_reason",
     "launches_base",
     "launches_new",
     "caution",
@@ -108,9 +106,8 @@ def regressions(
         in `difference`; `is_apart`, if the point differs from the other points of its run;
         `is_worse`, by the estimate by more than `threshold`; `is_regression`, if
         the verdict is slower as well; `detectable_ratio`, the smallest true ratio above 1 that is
-        found with 80 % probability at the least level of the family; `more_launches` and
-        `more_launches_reason`, as in `difference`, at that level; `launches_base`, `launches_new`;
-        `caution`.
+        found with 80 % probability at the least level of the family; `launches_base`,
+        `launches_new`; `caution`.
 
     Raises:
         SweepError: `of` has none of `ASKED`.
@@ -321,35 +318,11 @@ def _with_ratios(rows: pd.DataFrame, *, run_sigma: float) -> pd.DataFrame:
 
 
 def _with_power(rows: pd.DataFrame, *, level: float, run_sigma: float) -> pd.DataFrame:
-    """Add the ratio detectable at this level, and how many more launches undecided rows need."""
-    import pandas as pd
-
-    further = np.arange(MOST_LAUNCHES + 1)
+    """Add the ratio detectable at this level."""
     counts = rows.groupby(["of", "env_id"], dropna=False)["p_value"].transform("count")
     # Where the median of many points shows what a run has in common, the noise of runs hides
     # nothing of a single one.
     by_run = np.where(counts < _FEWEST_POINTS, (_RUN_Z + POWER_Z) * 2**0.5 * run_sigma, 0.0)
     own = detectable(rows["error"], rows["degrees"], level=level)
     logs = np.hypot(own, by_run) + rows["drifted"]
-    launches_needed: list[tuple[int | None, str | None]] = []
-    for row, run_half in zip(rows.to_dict("records"), by_run, strict=True):
-        if row["verdict"] == Verdict.UNKNOWN:
-            launches_needed.append((None, row["missing"]))
-            continue
-        if row["verdict"] != Verdict.UNDECIDED:
-            launches_needed.append((0, None))
-            continue
-        shares = shares_after([row["launches_base"], row["launches_new"]], further)
-        needed = detectable(
-            row["error"] * shares**0.5,
-            row["degrees"] + 2 * further,
-            error_degrees=row["degrees"],
-            level=level,
-        )
-        launches_needed.append(enough(row["estimate"], np.hypot(needed, run_half)))
-    rows = rows.assign(detectable_ratio=np.exp(logs))
-    rows["more_launches"] = pd.array([number for number, _ in launches_needed], dtype="Int64")
-    rows["more_launches_reason"] = pd.Series(
-        [reason for _, reason in launches_needed], index=rows.index, dtype=object
-    )
-    return rows[list(COLUMNS)]
+    return rows.assign(detectable_ratio=np.exp(logs))[list(COLUMNS)]

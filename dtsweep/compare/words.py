@@ -208,7 +208,7 @@ def _verdict(rows: Rows, broken: Sequence[Any], *, threshold: float, way: str) -
     if regressions:
         return f"Regression: {'; '.join(regressions)}.{untested}"
     if not tested:
-        reasons = list(dict.fromkeys(row["more_launches_reason"] for row in rows))
+        reasons = list(dict.fromkeys(row["verdict_reason"] for row in rows))
         words = f"Nothing can be tested: {'; '.join(LONG_REASON_WORDS[code] for code in reasons)}."
         if Reason.ONE_LAUNCH_EACH in reasons:
             return f"{words} {way}"
@@ -260,19 +260,9 @@ def _notes(compared: RunComparison, rows: Rows, *, threshold: float) -> list[str
         )
     doubtful = [row for row in tested if row["verdict"] == Verdict.UNDECIDED and row["is_worse"]]
     if doubtful:
-        launches = [row["more_launches"] for row in doubtful]
-        unit = "launches in both runs"
-        if compared.is_by_run:
-            unit = "runs"
-        needed = "more than 100"
-        if None not in launches:
-            needed = f"about {max(launches)}"
-        worse = (
-            f"Worse by more than {share_in_percent(threshold)} by the means, but not significantly"
-        )
         notes.append(
-            f"{worse}: {count_of(len(launches), 'comparison')}; {needed} more {unit} would settle "
-            "it."
+            f"Worse by more than {share_in_percent(threshold)} by the means, but not "
+            f"significantly: {count_of(len(doubtful), 'comparison')}."
         )
     return [*_drift(compared), *notes, *_differences(compared)]
 

@@ -24,10 +24,6 @@ REASON_WORDS: Mapping[str, str] = {
     Reason.NOT_MEASURED: "not measured",
     Reason.ONE_LAUNCH_EACH: "one launch each",
     Reason.TOO_FEW_LAUNCHES: "too few launches",
-    Reason.OVER_100_LAUNCHES: "more than 100 more launches of each would be needed",
-    Reason.WITHIN_DRIFT: (
-        "the machine's drift hides the difference, in further launches that follow each other too"
-    ),
     Reason.TOO_FEW_SIZES: "too few sizes",
     Reason.NOT_COMPARABLE: "a size can't be compared with the base",
 }
@@ -39,4 +35,4 @@ LONG_REASON_WORDS: Mapping[str, str] = {
     Reason.ONE_LAUNCH_EACH: f"one launch each, {_NO_SPREAD}",
     Reason.TOO_FEW_LAUNCHES: f"one launch of one of them, {_NO_SPREAD}",
 }
-"""Reasons of a missing number of further launches, in a sentence about two points."""
+"""Reasons of an unknown verdict, in a sentence about two points."""

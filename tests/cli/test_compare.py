@@ -58,7 +58,7 @@ def test_undecided_equal_and_unknown_are_different_words(tmp_path: Path) -> None
     asked = ("difference", near, "micro_batch=4", "micro_batch=16", "--of", "samples_per_s")
     said = in_one_line(*asked)
     assert said.startswith("Undecided by samples_per_s: 1.013 times (")
-    assert re.search(r"About \d+ more launches of each would decide, with 80 % probability\.", said)
+    assert re.search(r"A difference of [\d.]+ % would be found\.", said)
     said = in_one_line(*asked, "--indifference", "10%")
     assert said.startswith("A and B are equal within 10 % by samples_per_s: 1.013 times (")
     with pytest.raises(SweepError, match="indifference zone 2 must be at least 0 and below 1"):
@@ -105,8 +105,7 @@ def test_the_json_of_a_difference_has_both_points_and_a_row_for_each_quantity(ba
     assert found["a"]["label"] == "ddp micro_batch=16"
     assert [row["of"] for row in found["differences"]] == ["samples_per_s", "step_p50_s"]
     first = found["differences"][0]
-    assert (first["verdict"], first["more_launches"]) == ("faster", 0)
-    assert first["more_launches_reason"] is None
+    assert (first["verdict"], first["verdict_reason"]) == ("faster", None)
     assert 1 <= first["detectable_ratio"] < first["ratio"]
     assert found["notes"] == []
 
