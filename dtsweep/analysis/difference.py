@@ -73,8 +73,8 @@ def difference(
         unknown), with `ratio_low` and `ratio_high`, its interval; `level`, the two-sided
         significance level of that; `zone`; `verdict` on a and, where that is unknown,
         `verdict_reason` (`dtsweep.inference.verdicts`); `method`, as above; `detectable_ratio`, the
-        smallest true ratio that is found with probability 0.8; `launches_a`, `launches_b`, those with a value; `caution_a`,
-        `caution_b`, as in `over_launches`; `env_id`.
+        smallest true ratio that is found with probability 0.8; `launches_a`, `launches_b`, those
+        with a value; `caution_a`, `caution_b`, as in `over_launches`; `env_id`.
 
     Raises:
         SweepError: a point was not measured, or the two never in one environment; `of` has none of
