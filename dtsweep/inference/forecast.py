@@ -101,27 +101,6 @@ def forecast_of(
     return Forecast(chances=chances)
 
 
-class _Pairs:
-    """Differences among some points."""
-
-    def __init__(self, differences: Differences, cells: tuple[NDArray[np.intp], ...], place: int):
-        self.error, self.drift = differences.error[cells], differences.drift[cells]
-        self.launches = np.maximum(1, differences.launches[cells])
-        self.degrees = differences.degrees[cells]
-        self.estimate: Numbers = differences.estimate[cells][:, place]
-        # Squared errors of a pair are sums of two points'.
-        others = max(1, len(self.error) - 1)
-        squares = np.where(np.eye(len(self.error)) == 1, 0.0, self.error**2)
-        self.point_error: Numbers = (squares.sum(axis=1) / others / 2) ** 0.5
-
-    def draws(self, points: int) -> tuple[Numbers, Numbers]:
-        """(draws, 1) true errors over their estimates, and (draws, points) normal deviates."""
-        rng = np.random.default_rng(0)
-        degrees = float(np.clip(np.nanmedian(self.degrees), 1, 1e6))
-        noise = (degrees / rng.chisquare(degrees, (_DRAWS, 1))) ** 0.5
-        return noise, rng.normal(size=(_DRAWS, points))
-
-
 def _is_decided(
     means: Numbers,
     noise: Numbers,

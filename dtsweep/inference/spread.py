@@ -15,7 +15,6 @@ from dtsweep.inference.variance import (
     VarianceComponents,
     pool_paired,
     pool_unpaired,
-    prior_alone,
 )
 
 if TYPE_CHECKING:
@@ -102,7 +101,11 @@ class Launches:
         """Variance expected before anything was repeated; None of whole windows, which drift."""
         if not self.is_in_turn or self.prior_sigma is None or np.isnan(self.within_variance).all():
             return None
-        return prior_alone(self.prior_sigma, self.within_variance)
+        none, unknown = np.zeros(len(self.means)), np.full(len(self.means), np.nan)
+        within = float(np.nanmean(self.within_variance))
+        return VarianceComponents(0.0, 0.0, within, 0, unknown, none, none).with_prior(
+            self.prior_sigma
+        )
 
     @cached_property
     def unpaired_pool(self) -> VarianceComponents | None:

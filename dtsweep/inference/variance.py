@@ -141,26 +141,6 @@ class VarianceComponents(NamedTuple):
         return variance**2 * self.information
 
 
-def prior_alone(sigma: float, within_variance: Numbers) -> VarianceComponents:
-    """Variance components before any launch was repeated, as `with_prior` has them.
-
-    Args:
-        sigma: standard deviation between launches that is expected.
-        within_variance: (points,) variance within a launch, nan where it is unknown.
-    """
-    within = float(np.nanmean(within_variance))
-    none = np.zeros(len(within_variance))
-    return VarianceComponents(
-        between_variance=sigma**2,
-        information=PRIOR_DEGREES / (within + sigma**2) ** 2,
-        within_variance=within,
-        launch_degrees=_POOLED_FROM,
-        ratios=np.full(len(none), np.nan),
-        point_degrees=none,
-        own_degrees=none,
-    )
-
-
 class VarianceEstimate(NamedTuple):
     """Variances and their degrees of freedom; arrays of one shape."""
 
