@@ -85,18 +85,24 @@ def forecast_of(
     best_first = np.argsort(differences.estimate[contenders, chosen], kind="stable")
     rows = np.union1d(contenders[best_first[:_MOST_POINTS]], [chosen])
     cells, place = np.ix_(rows, rows), int(np.flatnonzero(rows == chosen)[0])
-    of_pairs = _Pairs(differences, cells, place)
-    noise, deviates = of_pairs.draws(len(rows))
-    # With all launches that there could be, the costs would be the true ones.
-    truths = of_pairs.estimate + of_pairs.point_error * noise * deviates
+    error, degrees = differences.error[cells], differences.degrees[cells]
+    launches = np.maximum(1, differences.launches[cells])
+    estimate: Numbers = differences.estimate[cells][:, place]
+    # True errors over their estimates; squared errors of a pair are sums of two points'.
+    rng, typical = np.random.default_rng(0), float(np.clip(np.nanmedian(degrees), 1, 1e6))
+    noise = (typical / rng.chisquare(typical, (_DRAWS, 1))) ** 0.5
+    squares = np.where(np.eye(len(rows)) == 1, 0.0, error**2)
+    point_error = (squares.sum(axis=1) / max(1, len(rows) - 1) / 2) ** 0.5
+    shifts = point_error * noise * rng.normal(size=(_DRAWS, len(rows)))
     chances = np.zeros(_MOST_ROUNDS)
     for further in range(1, _MOST_ROUNDS + 1):
-        share = of_pairs.launches / (of_pairs.launches + further)
-        means = of_pairs.estimate + (truths - of_pairs.estimate) * (1 - share[place]) ** 0.5
-        degrees = of_pairs.degrees + further * max(1, len(rows) - 1)
-        errors = of_pairs.error * share**0.5
-        limits = [students_t(degrees, level=level) * errors for level in levels]
-        is_over = _is_decided(means, noise, limits, of_pairs.drift, prices[rows], zone=zone)
+        share = launches / (launches + further)
+        means = estimate + shifts * (1 - share[place]) ** 0.5
+        free = degrees + further * max(1, len(rows) - 1)
+        limits = [students_t(free, level=level) * error * share**0.5 for level in levels]
+        is_over = _is_decided(
+            means, noise, limits, differences.drift[cells], prices[rows], zone=zone
+        )
         chances[further - 1] = is_over.mean()
     return Forecast(chances=chances)
 
