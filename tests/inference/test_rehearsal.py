@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from benchmarks import settle as settle_benchmark
 from benchmarks.rehearsal import Rehearsal, Rules, Windows, first_round, play
 from dtsweep.inference.looks import look_level
 from dtsweep.inference.selection import Candidates
@@ -70,3 +71,18 @@ def test_windows_end_where_they_no_longer_limit_the_answer() -> None:
     # At most half of the one before, and no half-width below a third of the zone.
     assert (errors[2:] >= errors[1:-1] / 2.01).all()
     assert errors.min() >= 0.01 / 1.96 * 0.99
+
+
+def test_on_recorded_drift_turns_answer_what_whole_windows_leave_open() -> None:
+    """`benchmarks/settle.py` has the table."""
+    noise, surface = settle_benchmark.Noise(0.01, "recorded"), np.linspace(5, 7, 40)
+    truth = settle_benchmark.TRUTHS[1]
+    answered = {}
+    for way in (settle_benchmark.settled, settle_benchmark.in_turn):
+        cells, _, _ = settle_benchmark.row_of(way, surface, 6, truth, noise, sweeps=20)
+        shares = dict(zip(settle_benchmark.COLUMNS, cells, strict=True))
+        answered[way] = 1 - float(shares["undecided"].rstrip("%")) / 100
+        wrong = sum(float(shares[f"wrong {kind}"].rstrip("%")) for kind in ("best", "equal"))
+        assert wrong <= 10
+    assert answered[settle_benchmark.in_turn] > 0.8
+    assert answered[settle_benchmark.settled] < 0.5

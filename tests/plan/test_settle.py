@@ -151,17 +151,16 @@ def test_a_point_near_a_limit_is_launched_until_it_is_in_or_out() -> None:
     assert rounds[0].measure.max_steps >= rounds[0].measure.min_steps >= 368
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("noise", "is_longer"), [(0.0005, True), (0.02, False)])
-def test_windows_grow_where_they_limit_the_answer_and_launches_do_not(
-    noise: float, *, is_longer: bool
+@pytest.mark.parametrize(("turns", "half_width"), [(True, 0.015), (False, 0.02)])
+def test_later_rounds_take_turns_until_half_of_the_zone_is_known(
+    *, turns: bool, half_width: float
 ) -> None:
-    sweep = replace(SWEEP, indifference=0.01, measure=Measure(half_width=0.02))
-    machine = Machine(sweep, near, noise=noise, window=0.008)
-    rounds = machine.finish(settle(sweep))
-    later = [one.measure.half_width for one in rounds[2:]]
-    assert later
-    assert all((half or 0) <= 0.01 for half in later) == is_longer
+    sweep = replace(SWEEP, measure=replace(SWEEP.measure, half_width=0.02, turns=turns))
+    first, second, *_ = Machine(sweep, near).finish(settle(sweep))
+    assert (first.in_turn, first.measure.half_width) == (False, 0.05)
+    assert (second.in_turn, second.measure.half_width) == (turns, half_width)
+    # A short first round, where turns follow.
+    assert (first.measure.max_seconds < sweep.measure.max_seconds) is turns
 
 
 def test_a_frontier_is_asked_for_unless_something_else_is() -> None:
