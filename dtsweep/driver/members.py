@@ -29,8 +29,11 @@ def results_of_points(result: AttemptResult, tasks: Sequence[Task]) -> list[Atte
         return [result]
     trial_s = result.trial_s and result.trial_s / len(tasks)
     shared = replace(result, trial_s=trial_s, turn_group=tasks[0].attempt_id)
-    if not result.results or not all(one.in_turn for one in result.results.values()):
-        if result.status not in RETRIED:
+    # A rank that did not answer, or a head that is gone, spoils the turns of all of them.
+    is_whole = len(result.results) == tasks[0].point.workers
+    is_whole = is_whole and all(one.in_turn for one in result.results.values())
+    if not is_whole or result.status in RETRIED:
+        if result.status not in RETRIED and result.hopeless_for is None:
             words = f"one of {len(tasks)} points that were measured in turn failed"
             shared = replace(shared, status="collateral", reason=f"{words}: {result.reason}")
         return [shared, *(_without_start(shared) for _ in tasks[1:])]

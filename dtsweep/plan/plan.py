@@ -263,8 +263,10 @@ def _sorted_out(
             )
             # An attempt that failed in turn is made again alone.
             has_failed = row is not None and row["status"] in RETRIED
+            peak_bytes = None
             if one.in_turn and can_take_turns(point) and not has_failed:
                 peak_bytes = known_peaks.get(identity(point))
+            if peak_bytes is not None:
                 trial = replace(trial, takes_turns=True, known_peak_bytes=peak_bytes)
             if is_done:
                 done.append(trial)

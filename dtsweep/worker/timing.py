@@ -184,6 +184,8 @@ def turns_of(
     while steps:
         if context.watch is not None:
             context.watch.follow(loop)
+        # Ranks that were no part of the turn before wait for its end.
+        barrier(job.device)
         # A turn of a mode with sync periods begins with one.
         if job.point.period == 1:
             loop.run("warmup", range(LEAD))

@@ -142,3 +142,18 @@ def test_where_the_attempt_failed_as_a_whole_no_point_is_blamed(status: str, exp
 def test_the_result_of_one_point_is_the_attempts() -> None:
     result, tasks = measured_in_turn("ok")
     assert results_of_points(result, tasks) == [result]
+
+
+def test_turns_that_a_rank_did_not_end_count_for_no_point() -> None:
+    result, tasks = measured_in_turn("ok", "ok")
+    silent = replace(result, status="hang", reason="silent", results={0: result.results[0]})
+    parts = results_of_points(silent, tasks)
+    assert [part.status for part in parts] == ["collateral", "collateral"]
+    lost = results_of_points(replace(result, status="node_lost"), tasks)
+    assert [part.status for part in lost] == ["node_lost", "node_lost"]
+
+
+def test_a_session_that_can_not_come_up_stays_what_it_was() -> None:
+    result, tasks = measured_in_turn("ok", "ok")
+    refused = replace(result, status="no_nodes", results={}, hopeless_for="world")
+    assert {part.status for part in results_of_points(refused, tasks)} == {"no_nodes"}
