@@ -8,7 +8,7 @@ The driver and readers; imports pandas and SciPy in functions alone. Frames ente
     turns           levels of points that were measured in turn, under equal conditions
     spread          means of launches by point, in one environment; `Launches` pools their variance
     contrasts       differences between points, each to each, with their intervals
-    power           number of further launches that would distinguish two points
+    power           smallest difference that a test detects with a probability
     looks           significance level of one look, where launches are looked at again and again
     forecast        chance that further rounds decide, and whether they pay
     selection       the best point, or one equal to it within an indifference zone

@@ -1,4 +1,4 @@
-"""Smallest detectable difference of two points, and the launches to detect one."""
+"""Smallest difference of two points that a test detects, and why there is no test."""
 
 from __future__ import annotations
 

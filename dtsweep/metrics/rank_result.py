@@ -300,13 +300,15 @@ class Measured(RankColumns, TrialColumns):
         """Leave out the steps in which it did not train, where workers are drawn."""
         if "trains" not in self.steps:
             return self
-        kept = self.steps["trains"]
-        return replace(self, steps={name: values[kept] for name, values in self.steps.items()})
+        return self._with_steps(self.steps["trains"])
 
     def in_turn(self, number: int) -> Measured:
         """Leave out the steps of other turns; counters stay those of all."""
-        kept = self.steps["turn"] == number
-        return replace(self, steps={name: values[kept] for name, values in self.steps.items()})
+        return self._with_steps(self.steps["turn"] == number)
+
+    def _with_steps(self, is_kept: NDArray[np.bool_]) -> Measured:
+        """Leave out the other steps."""
+        return replace(self, steps={name: values[is_kept] for name, values in self.steps.items()})
 
     def of_part(self, name: str, part: str = "window") -> NDArray[np.float64]:
         """A column of the steps of one part alone."""

@@ -154,12 +154,10 @@ class Settle:
     @property
     def _takes_turns(self) -> bool:
         """True if turns measure what is asked for."""
-        measure = self.sweep.measure
-        words = ""
-        if (goal := self.question.goal) is not None:
-            words = " ".join([goal.maximize or "", goal.minimize or "", goal.where])
-        is_of_windows = measure.energy or _OF_WINDOWS.search(words) is not None
-        return measure.turns and not measure.fresh and not is_of_windows
+        measure, goal = self.sweep.measure, self.question.goal
+        if not measure.turns or measure.fresh or measure.energy:
+            return False
+        return goal is None or _OF_WINDOWS.search(goal.columns_text) is None
 
     def first_measure(self) -> Measure:
         """Settings of the first round: short windows, which show what is far from the best."""
@@ -194,8 +192,7 @@ class Settle:
         goal = self.question.goal
         if goal is None:
             return measure
-        words = " ".join([goal.maximize or "", goal.minimize or "", goal.where])
-        quantiles = re.findall(r"\bstep_p\d+_s\b", words)
+        quantiles = re.findall(r"\bstep_p\d+_s\b", goal.columns_text)
         if not quantiles:
             return measure
         from dtsweep.metrics.summary import least_steps

@@ -36,6 +36,11 @@ class Goal:
     least_rate: float = 0.0
     """Least `samples_per_s`, as a share of the highest among the candidates."""
 
+    @property
+    def columns_text(self) -> str:
+        """Its columns and its condition, to be searched for names of columns."""
+        return " ".join([self.maximize or "", self.minimize or "", self.where])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Question:

@@ -125,9 +125,10 @@ def measure_in_turn(
             reason = _take_turns(built, task, context.device)
             # Its numbers are of all points together. Energy is not asked of turns.
             noticed = {*context.telemetry.stop()["telemetry_flags"]} - {"window_short"}
-        ends = [contender.end(reason=reason, flags=sorted(noticed)) for contender in built]
-    measured = iter(ends)
-    return [None if contender is None else next(measured) for contender in contenders]
+        return [
+            None if contender is None else contender.end(reason=reason, flags=sorted(noticed))
+            for contender in contenders
+        ]
 
 
 def _fits(context: RankContext, task: Task, *, workers: int) -> bool:

@@ -21,7 +21,7 @@ from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.rank import become_rank
 from tests.ranks import results_of
 
-SLEEP_S = 0.01
+SLEEP_S = 0.03
 POINTS: dict[str, dict[str, Any]] = {
     "ddp": {},
     "slow": {"step_s": 1.1 * SLEEP_S},
