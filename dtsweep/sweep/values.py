@@ -113,7 +113,7 @@ def column_types(workload: Any) -> dict[str, type]:
         kinds -= {type(None)}
         if kinds == {int, float}:
             kinds = {float}
-        types[name] = kinds.pop() if len(kinds) == 1 and kinds <= _KINDS.keys() else dict
+        types[name] = kinds.pop() if len(kinds) == 1 and kinds <= _SCALARS else dict
     return types
 
 
@@ -174,12 +174,12 @@ def coerced(name: str, value: Any, hint: Any) -> Any:
         SweepError: the value has no such type.
     """
     kinds = _kinds(hint)
-    if not kinds <= _KINDS.keys():
+    if not kinds <= _SCALARS:
         return value
     if type(value) is int and abs(value) >= 1 << 63:
         raise SweepError(f"{name}={quoted(value)} must be a number of 64 bits", word=name)
     converted = _as_kind(value, kinds)
-    is_infinite = isinstance(converted, float) and not math.isfinite(converted)
+    is_infinite = type(converted) is float and not math.isfinite(converted)
     if type(converted) not in kinds or is_infinite:
         wanted = " or ".join(words for kind, words in _KINDS.items() if kind in kinds)
         raise SweepError(f"{name}={quoted(converted)} must be {wanted}", word=name)
@@ -207,6 +207,7 @@ _KINDS = {
     bool: "True or False",
     type(None): "None",
 }
+_SCALARS = frozenset(_KINDS)
 
 
 def value_of_axis(point: Any, name: str) -> Any:
