@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from dtsweep.analysis.candidates import read_goal
 from dtsweep.analysis.dominance import compare, places_to_launch
 from dtsweep.analysis.frontier import MODEL, UPDATE, point_costs
 from dtsweep.analysis.objectives import read_objectives
-from dtsweep.analysis.recommend import is_futile_in, selections_in
+from dtsweep.analysis.recommend import is_futile_in, rounds_of, selections_in
 from dtsweep.analysis.study import Study
 from dtsweep.inference.selection import points_to_launch
 from dtsweep.inference.spread import POINT, of_environment
@@ -18,8 +19,21 @@ from dtsweep.results.frames import trials_of_rows
 from dtsweep.sweep.goal import Goal
 
 
-def decide(study: Study, goal: Goal | None) -> frozenset[str]:
-    """Find the points (`point_id`) to launch again; none if the question is decided.
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What is open of a question."""
+
+    open_points: frozenset[str] = frozenset()
+    """Points (`point_id`) to launch again; none if the question is decided."""
+    rounds: int | None = None
+    """Further rounds that decide with probability 0.8, if the estimates hold.
+
+    None where there is no forecast: of a frontier, or of more rounds than are looked ahead.
+    """
+
+
+def decide(study: Study, goal: Goal | None) -> Decision:
+    """Find the points to launch again, and how often.
 
     Each model and environment is a question of its own, and each kind of update on frontiers.
 
@@ -31,10 +45,10 @@ def decide(study: Study, goal: Goal | None) -> frozenset[str]:
         SweepError: the goal can't be read.
     """
     if study.points.empty:
-        return frozenset()
+        return Decision()
     if goal is None:
-        return frozenset(_open_of_frontier(study))
-    return frozenset(_open_of_goal(study, goal))
+        return Decision(open_points=frozenset(_open_of_frontier(study)))
+    return _decide_goal(study, goal)
 
 
 def check_goal(goal: Goal) -> None:
@@ -57,13 +71,20 @@ def asks_for_cost(goal: Goal) -> bool:
     return re.search(r"\b(usd_per_\w+|cost_usd|cost)\b", goal.columns_text) is not None
 
 
-def _open_of_goal(study: Study, goal: Goal) -> set[str]:
+def _decide_goal(study: Study, goal: Goal) -> Decision:
     """Contenders of each model and environment whose answer is open, and can be found here."""
     found: set[str] = set()
+    rounds: list[int | None] = []
     for candidates, selection in selections_in(study, goal):
-        if not is_futile_in(study, candidates, selection):
-            found |= set(candidates["point_id"].iloc[points_to_launch(selection)])
-    return found
+        points = points_to_launch(selection)
+        if len(points) and not is_futile_in(study, candidates, selection):
+            found |= set(candidates["point_id"].iloc[points])
+            rounds.append(rounds_of(selection))
+    known = [count for count in rounds if count is not None]
+    is_known = len(known) == len(rounds)
+    return Decision(
+        open_points=frozenset(found), rounds=max(known, default=0) if is_known else None
+    )
 
 
 def _open_of_frontier(study: Study) -> set[str]:

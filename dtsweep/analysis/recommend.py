@@ -238,8 +238,13 @@ def _round_share(study: Study, points: Collection[str]) -> float:
 
     Each point takes what a trial of the newest round took. Where times are unknown, trials count.
     """
-    seconds = study.seconds.fillna(1.0) if study.seconds.notna().all() else 1.0 + 0 * study.seconds
-    newest = seconds[study.frame["repeat"] == study.frame["repeat"].max()]
+    import pandas as pd
+
+    seconds = study.seconds
+    if seconds.isna().any():
+        seconds = pd.Series(1.0, index=seconds.index)
+    repeats = study.frame["repeat"].loc[seconds.index]
+    newest = seconds[repeats == repeats.max()]
     return float(len(points) * newest.mean() / seconds.sum())
 
 
@@ -281,7 +286,7 @@ def _recommend_one(
 ) -> Recommendation:
     """Choose among the points of one model and environment."""
     points, test, selection = _selected(points, goal, compare, study)
-    objective, rounds = test.objective, _rounds_of(selection)
+    objective, rounds = test.objective, rounds_of(selection)
     failed, not_begun = _without_number(study, goal, condition, points)
     rows = points[points["is_candidate"]]
     chosen = rows.index[[selection.chosen]]
@@ -415,7 +420,7 @@ def _as_share(gains: Numbers, test: PairTest) -> Numbers:
     return gains
 
 
-def _rounds_of(selection: Selection) -> int | None:
+def rounds_of(selection: Selection) -> int | None:
     """Further rounds that decide; 0 if it is decided, None if they are too many or unknown."""
     if selection.is_decided:
         return 0

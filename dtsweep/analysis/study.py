@@ -115,9 +115,10 @@ class Study:
 
     @cached_property
     def seconds(self) -> pd.Series[float]:
-        """Time that each trial took, its share of its session's start included; null if unknown."""
-        own = self.frame["trial_s"].astype("float64") + self.frame["overhead_s"].fillna(0.0)
-        sessions = self.frame.groupby("session", dropna=False)["startup_s"]
+        """Time of each trial that was begun, with its share of its session's start; null if unknown."""
+        begun = self.frame[self.frame["status"] != "skipped"]
+        own = begun["trial_s"].astype("float64") + begun["overhead_s"].fillna(0.0)
+        sessions = begun.groupby("session", dropna=False)["startup_s"]
         starts = (sessions.transform("max") / sessions.transform("size")).astype("float64")
         return own.astype("float64") + starts.fillna(0.0)
 

@@ -105,7 +105,13 @@ class Progress:
         elif current.is_search:
             name = "search"
         self._round = f"{name}: {count_of(len(current.points), points)}"
-        self.say(f"{self._round}, about {duration(plan.duration.middle_s)}")
+        each_s, left = plan.duration.middle_s, current.rounds_left
+        line = f"{self._round}, about {duration(each_s)}"
+        if left is not None and left > 1:
+            line += f"; to decide, about {left} such rounds, {duration(left * each_s)}"
+        elif left == 1:
+            line += "; it should decide"
+        self.say(line)
 
     def end_rounds(self, plan: Plan) -> None:
         """Keep what a search says at its end; a grid says nothing."""

@@ -22,6 +22,7 @@ from dtsweep.sweep.values import column_types
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dtsweep.analysis.decision import Decision
 
 _FIRST_HALF_WIDTH = 0.05
 """Target half-width of the windows of the first round, unless a wider one is given."""
@@ -54,10 +55,10 @@ class Settle:
 
     sweep: Sweep
     question: Question
-    _decisions: dict[frozenset[str], frozenset[str]] = field(
+    _decisions: dict[frozenset[str], Decision] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """Open points by the attempts that they rest on: a memory that changes no answer."""
+    """Decisions by the attempts that they rest on: a memory that changes no answer."""
 
     def rounds(
         self,
@@ -78,19 +79,25 @@ class Settle:
         furthest = max((row["repeat"] for row in rows if row["point_id"] in names), default=1)
         while is_over(self.sweep, rounds[-1], states, over):
             last = rounds[-1].repeat
-            open_points = self._open_points(rows, names, last=last)
-            if not open_points and furthest > last:
+            decision = self._decide(rows, names, last=last)
+            if not decision.open_points and furthest > last:
                 # A grid, or another question, has launched more: all of it counts.
                 last = furthest
-                open_points = self._open_points(rows, names, last=last)
-            launched_again = self._launched_again(rows, open_points, names, last=last)
+                decision = self._decide(rows, names, last=last)
+            launched_again = self._launched_again(rows, decision.open_points, names, last=last)
             contenders = [point for name, point in names.items() if name in launched_again]
             if not contenders or last >= self.question.max_launches:
                 break
             in_turn = self._takes_turns and len(contenders) > 1
             measure = self._measure(in_turn=in_turn)
             rounds.append(
-                Round(repeat=last + 1, points=contenders, measure=measure, in_turn=in_turn)
+                Round(
+                    repeat=last + 1,
+                    points=contenders,
+                    measure=measure,
+                    in_turn=in_turn,
+                    rounds_left=decision.rounds,
+                )
             )
         return rounds
 
@@ -123,7 +130,7 @@ class Settle:
                 again.discard(point)
         return again
 
-    def _open_points(self, rows: Rows, names: Collection[str], *, last: int) -> frozenset[str]:
+    def _decide(self, rows: Rows, names: Collection[str], *, last: int) -> Decision:
         """Decide by the rounds up to the last one of these."""
         # Its imports take longer than a plan without results.
         from dtsweep.analysis.decision import decide

@@ -92,6 +92,21 @@ def test_points_that_launches_neither_separate_nor_show_to_be_equal_are_undecide
     assert (wide.zone, wide.answer) == (0.4, "equal")
 
 
+def test_a_skipped_point_takes_no_time_of_the_rounds_ahead() -> None:
+    near = [
+        launches(name, rate, noise=0.005, trial_s=10.0, question=asked(20, indifference=0.005))
+        for name, rate in (("a", 100), ("b", 100.5))
+    ]
+    skipped = [{"point_id": "c", "status": "skipped", "trial_s": None, "session": None}]
+    without, found = one(*near), one(*near, skipped)
+    assert (found.answer, found.rounds_to_decide) == ("undecided", without.rounds_to_decide)
+    assert found.rounds_to_decide
+    # Each round measures two points.
+    assert found.seconds_to_decide == pytest.approx(2 * 10.0 * found.rounds_to_decide)
+    assert not without.is_futile
+    assert not found.is_futile
+
+
 @pytest.mark.slow
 def test_eight_looks_need_more_evidence_than_one() -> None:
     points = [
