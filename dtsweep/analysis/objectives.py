@@ -81,6 +81,7 @@ class Cost:
             paired=all_false,
             pooled=all_false,
             launches=np.ones(estimate.shape),
+            assumed_sigma=np.full(estimate.shape, np.nan),
             in_turn=all_false,
         )
 

@@ -135,6 +135,12 @@ class PairTest:
             for end, value in ends.items()
         }
 
+    def assumed_sigma(self, points: pd.DataFrame, reference: pd.DataFrame) -> float | None:
+        """Deviation between launches that is known in general and narrows an interval, or None."""
+        contrast = self.cost.contrasts(self.numbers_of(points), self.numbers_of(reference))
+        assumed = contrast.assumed_sigma[~np.isnan(contrast.assumed_sigma)]
+        return float(assumed.max()) if assumed.size else None
+
 
 def _point_index(points: pd.DataFrame) -> pd.MultiIndex:
     import pandas as pd

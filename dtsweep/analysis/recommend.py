@@ -122,6 +122,11 @@ class Recommendation:
     """
     noise: Noise
     """Of the trials of the model and environment."""
+    assumed_sigma: float | None
+    """Standard deviation between launches, as a share, that is known in general; None if unused.
+
+    It is used where the launches are too few to show their own.
+    """
 
     def __repr__(self) -> str:
         """Name the recommended point by the settings that candidates differ in."""
@@ -340,6 +345,7 @@ def _recommend_one(
         undecided=_undecided(points, chosen, objective),
         drift=test.drift,
         noise=_noise_of(study, points),
+        assumed_sigma=test.assumed_sigma(rows.loc[chosen], rivals),
     )
 
 

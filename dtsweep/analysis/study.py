@@ -115,7 +115,7 @@ class Study:
 
     @cached_property
     def seconds(self) -> pd.Series[float]:
-        """Time of each trial that was begun, with its share of its session's start; null if unknown."""
+        """Time of each trial that was begun, its share of its session's start included, or null."""
         begun = self.frame[self.frame["status"] != "skipped"]
         own = begun["trial_s"].astype("float64") + begun["overhead_s"].fillna(0.0)
         sessions = begun.groupby("session", dropna=False)["startup_s"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.intp]
 
-_VALUES = ("estimate", "half_width", "degrees", "paired", "pooled", "launches")
+_VALUES = ("estimate", "half_width", "degrees", "paired", "pooled", "launches", "assumed_sigma")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,6 +45,8 @@ class Contrasts:
     """True where the pooled variance is part of the standard error."""
     launches: Numbers
     """Launches of each of the two points, at least; where they are paired, of both."""
+    assumed_sigma: Numbers
+    """`Launches.prior_sigma`, where it narrows the interval; else nan."""
     in_turn: NDArray[np.bool_]
     """True where the sessions that measured both in turn are compared, and no others."""
 
@@ -122,11 +124,11 @@ def contrasts(
         by_mean = _unpaired_contrasts(whole, first, second, assumes_equal=assumes_equal)
     fewest = np.minimum.outer(whole.counts[first], whole.counts[second])
     paired = (shared > 1) | (is_one_enough & (fewest == 1))
-    estimate, half_width, degrees, pooled = (
+    estimate, half_width, degrees, pooled, assumed_sigma = (
         np.where(paired, *arrays) for arrays in zip(by_launch, by_mean, strict=True)
     )
     counted = np.where(paired, shared, fewest)
-    values = (estimate, half_width, degrees, paired, pooled == 1, counted)
+    values = (estimate, half_width, degrees, paired, pooled == 1, counted, assumed_sigma)
     in_turn = np.zeros(estimate.shape, dtype=np.bool_)
     if launches.in_turn is not None:
         by_turns = contrasts(launches.in_turn, first, second, assumes_equal=assumes_equal)
@@ -146,7 +148,7 @@ def _paired_contrasts(
 
     Returns:
         The number of launches that measured both points; whether there is one, and others say how
-        far its points differ; the estimate and its `half_width_of`.
+        far its points differ; the estimate and its `_narrower` interval.
     """
     # A launch of one point pairs it with nothing.
     columns = launches.is_measured.sum(axis=0) > 1
@@ -186,7 +188,7 @@ def _paired_contrasts(
 def _unpaired_contrasts(
     launches: Launches, first: Rows, second: Rows, *, assumes_equal: bool
 ) -> tuple[Numbers, ...]:
-    """Estimate and its `half_width_of`, from all launches of both points as independent."""
+    """Estimate and its `_narrower` interval, from all launches of both points as independent."""
     counts = launches.counts
     variances = launches.residual_ss / (counts - 1) / counts
     shares = variances**2 / (counts - 1)
@@ -232,14 +234,19 @@ def _narrower(
     """Intervals by a pool, or by it and the prior: what is known in general only bounds them.
 
     Launches of a quiet machine show less noise than the prior expects.
+
+    Returns:
+        `half_width_of`, and the prior's standard deviation where it is the narrower one, else nan.
     """
     intervals = intervals_by(pool)
-    prior = pool.with_prior(launches.prior_sigma) if pool else launches.prior_pool
-    if prior is None:
-        return intervals
+    sigma = launches.prior_sigma
+    prior = pool.with_prior(sigma) if pool else launches.prior_pool
+    if prior is None or sigma is None:
+        return *intervals, np.full_like(intervals[0], np.nan)
     bounded = intervals_by(prior)
     is_narrower = ~(bounded[0] >= intervals[0]) & ~np.isnan(bounded[0])
-    return tuple(np.where(is_narrower, *pair) for pair in zip(bounded, intervals, strict=True))
+    narrower = (np.where(is_narrower, *pair) for pair in zip(bounded, intervals, strict=True))
+    return *narrower, np.where(is_narrower, sigma, np.nan)
 
 
 def _by_the_other(

@@ -176,7 +176,16 @@ def _on_best(recommendation: Recommendation) -> Remark:
     words = _gain(least, recommendation, is_lower_limit=True)
     if words:
         words = f", by at least {words}"
-    return remark("better", least=words, lead=least, confidence=recommendation.confidence)
+    return remark("better", least=words, lead=least, **_confidence(recommendation))
+
+
+def _confidence(recommendation: Recommendation) -> dict[str, Any]:
+    """Give the probability of a right answer, and what it assumes beside the launches."""
+    assumed, sigma = "", recommendation.assumed_sigma
+    if sigma is not None:
+        between = "sessions" if recommendation.noise.has_turns else "launches"
+        assumed = f" by the usual {percent(sigma)} between {between}"
+    return {"confidence": recommendation.confidence, "assumed": assumed}
 
 
 def _least_leads(recommendation: Recommendation) -> pd.Series[float]:
@@ -190,7 +199,7 @@ def _least_leads(recommendation: Recommendation) -> pd.Series[float]:
 
 def _on_equal(recommendation: Recommendation) -> Remark:
     """Say how much better others may be, and why this one of equal points is taken."""
-    others, confidence = recommendation.others, recommendation.confidence
+    others = recommendation.others
     equal = others[others["is_equal"]]
     if recommendation.objective.is_exact:
         return remark("others_equal", count=len(equal))
@@ -201,7 +210,7 @@ def _on_equal(recommendation: Recommendation) -> Remark:
     most = _gain(gain, recommendation)
     code = "others_at_most" if most else "none_better"
     return one_line_remark(
-        code, shorten=("why",), most=most, gain=gain, confidence=confidence, why=why
+        code, shorten=("why",), most=most, gain=gain, why=why, **_confidence(recommendation)
     )
 
 
@@ -224,9 +233,9 @@ def _on_undecided(recommendation: Recommendation) -> Remark:
     if contenders.empty:
         return remark("better_assumed", sigma=ASSUMED_SIGMA)
     gain = float(contenders["possible_gain"].max())
-    launches, confidence = _launches(recommendation), recommendation.confidence
+    launches = _launches(recommendation)
     if gain <= 0:
-        return remark("none_better", confidence=confidence, why="")
+        return remark("none_better", why="", **_confidence(recommendation))
     if math.isnan(gain) or (recommendation.objective.is_relative and gain > _LARGEST_LOSS):
         reason = f": {launches} launches of a point differ too much"
         if launches == 1:
@@ -234,10 +243,10 @@ def _on_undecided(recommendation: Recommendation) -> Remark:
         return remark("loss_unknown", reason=reason, possible_gain=gain, launches=launches)
     return remark(
         "loses_at_most",
-        confidence=confidence,
         most=_gain(gain, recommendation),
         possible_gain=gain,
         launches=launches,
+        **_confidence(recommendation),
     )
 
 

@@ -27,16 +27,18 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
         "others_equal": "{count:# other} with the same value; it has the highest samples_per_s.",
         "others_lower": "Every other one has a lower value.",
         "others_higher": "Every other one has a higher value.",
-        "better": "{confidence:limit} sure: it is better than every other one{least}.",
+        "better": "{confidence:limit} sure{assumed}: it is better than all others{least}.",
         "better_assumed": (
             "Likely the best: it leads by more than launches of a point usually differ "
             "({sigma:limit})."
         ),
-        "none_better": "{confidence:limit} sure: no other one is better{why}.",
-        "others_at_most": "{confidence:limit} sure: no other one is more than {most} better{why}.",
+        "none_better": "{confidence:limit} sure{assumed}: no other one is better{why}.",
+        "others_at_most": (
+            "{confidence:limit} sure{assumed}: no other one is more than {most} better{why}."
+        ),
         "loses_at_most": (
-            "{confidence:limit} sure: it loses at most {most} to the best, after {launches:# "
-            "launch}."
+            "{confidence:limit} sure{assumed}: it loses at most {most} to the best, after "
+            "{launches:# launch}."
         ),
         "loss_unknown": "How much it loses at most to the best is not known{reason}.",
         "one_launch_open": (

@@ -10,6 +10,7 @@ import pytest
 
 from dtsweep.analysis import GOALS, Goal, Recommendation, Study, recommend
 from dtsweep.errors import SweepError
+from dtsweep.inference.variance import PRIOR_SIGMA
 from dtsweep.sweep.goal import Question
 from tests.frames import trials
 
@@ -241,6 +242,12 @@ def test_what_is_known_of_noise_in_general_bounds_that_of_two_launches(
     )
     assert (found.point["workers"], found.answer) == (64, answer)
     assert found.is_decided == repeated
+    assert found.assumed_sigma == (PRIOR_SIGMA if repeated else None)
+
+
+def test_launches_that_show_less_noise_than_is_known_in_general_need_no_prior() -> None:
+    quiet = one(launches("a", 100, noise=0.001), launches("b", 140, noise=0.001))
+    assert quiet.assumed_sigma is None
 
 
 def test_a_condition_leaves_points_out_and_counts_those_it_is_unknown_of() -> None:

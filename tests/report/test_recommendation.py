@@ -56,7 +56,7 @@ def test_an_answer_has_six_lines_at_most_each_of_them_short() -> None:
     first, second, third, fourth, fifth, *_ = text.splitlines()
     assert first == "Take ddp workers=2: the best of 2 by samples_per_s."
     assert second == "It is 40 % better than the next, with workers=1; it is plain ddp itself."
-    sure = r"95 % sure: it is better than every other one, by at least (3[89]\.\d) %\."
+    sure = r"95 % sure: it is better than all others, by at least (3[89]\.\d) %\."
     assert re.fullmatch(sure, third)
     assert fourth.startswith("What limits it is not known")
     assert re.fullmatch(r"It has 14\d\.\d ± \d\.\d samples/s; a median step .* ms\.", fifth)
@@ -195,7 +195,8 @@ def test_undecided_names_what_may_be_better_how_much_it_loses_and_one_run_with_i
     first, second, third, fourth, _ = [one.text for one in advice.answer]
     assert first == "For now take ddp workers=2: undecided which of 2 is best by samples_per_s."
     assert second == "The one with workers=1 may be better; it is plain ddp itself."
-    assert re.fullmatch(r"95 % sure: it loses at most [\d.]+ % to the best, after 3 \w+\.", third)
+    sure = r"95 % sure by .+: it loses at most [\d.]+ % to the best, after 3 \w+\."
+    assert re.fullmatch(sure, third)
     time = "(about 7 min)" if rounds else "(for how long is not known)"
     assert fourth == f"Next: {step.removesuffix(f' {time}')} {time}."
 
@@ -208,9 +209,6 @@ def test_where_noise_is_large_less_of_it_is_asked_for() -> None:
     remarks = numbers(*imprecise, drifted)
     assert remarks["quieter"]["drift"] == pytest.approx(0.2)
     assert remarks["longer_windows"]["setting"] == "max_seconds"
-    windows = {"samples_per_s_error": 0.1, "window_s": 1.0, "trial_s": 2.0, "startup_s": 1.0}
-    by_launches = numbers(*([row | windows for row in point] for point in imprecise))
-    assert "longer_windows" not in by_launches
     assert not {"quieter", "longer_windows"} & numbers(*UNDECIDED, watched(1, 1.05)).keys()
 
 
