@@ -11,7 +11,7 @@ from dtsweep.plan.trial import Trial
 from dtsweep.results.statuses import RETRIED
 from dtsweep.sweep.task import Task
 
-_NO_ROOM = "it does not fit into memory next to the points that were measured in turn"
+_ALONE = "it could not be measured in turn: it lacks memory, has other ranks, or is compiled"
 
 
 def trials_of_attempt(trial: Trial, task: Task) -> list[tuple[Trial, Task]]:
@@ -42,7 +42,7 @@ def results_of_points(result: AttemptResult, tasks: Sequence[Task]) -> list[Atte
         ranks = {rank: one.in_turn[number] for rank, one in result.results.items()}
         measured = {rank: one for rank, one in ranks.items() if one is not None}
         status: str = "collateral"
-        reason: str | None = _NO_ROOM
+        reason: str | None = _ALONE
         if measured:
             status, reason = explaining_failure(measured)
         facts = {rank: result.facts[rank] for rank in range(task.point.workers)}

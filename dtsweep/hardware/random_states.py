@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,3 +29,29 @@ def random_states_kept(device: torch.device) -> Iterator[None]:
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
+
+
+class RandomStates:
+    """Random states of one of several models that train by turns in a process."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Begin with those that the process has at the first use."""
+        self._device = device
+        self._states: tuple[Any, ...] | None = None
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Go on with these states, and keep them; then restore those of the process."""
+        has_gpu = self._device.type == "cuda"
+        with random_states_kept(self._device):
+            if self._states is not None:
+                python_state, numpy_state, torch_state, gpu_state = self._states
+                random.setstate(python_state)
+                np.random.set_state(numpy_state)
+                torch.set_rng_state(torch_state)
+                if has_gpu:
+                    torch.cuda.set_rng_state(gpu_state, self._device)
+            yield
+            gpu_state = torch.cuda.get_rng_state(self._device) if has_gpu else None
+            states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+            self._states = (*states, gpu_state)

@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dtsweep.inference.variance import Numbers
-from dtsweep.measure.cycles import effects_of
+from dtsweep.measure.cycles import LEAST_CYCLES, effects_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_LEAST_CYCLES = 3
-"""Cycles from which on they show their own noise."""
 
 _COLUMNS = {
     "samples_per_s": ("turn_samples_per_s", 1),
@@ -69,7 +66,7 @@ def _logarithms(turns: pd.Series[Any]) -> Numbers | None:
     cycles = min(map(len, lists))
     values = np.array([turn[:cycles] for turn in lists])
     values = values[:, (np.isfinite(values) & (values > 0)).all(axis=0)]
-    if len(values) < 2 or values.shape[1] < _LEAST_CYCLES:
+    if len(values) < 2 or values.shape[1] < LEAST_CYCLES:
         return None
     logs: Numbers = np.log(values)
     return logs

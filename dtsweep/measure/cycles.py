@@ -8,6 +8,9 @@ import numpy as np
 
 from dtsweep.measure.statistics import Series, correlated_steps, students_t
 
+LEAST_CYCLES = 3
+"""Cycles that there are in any case, from which on they show their own noise."""
+
 _TRIMMED = 0.2
 """Share of the cycles that is trimmed at each end, so that a late turn moves nothing.
 

@@ -31,7 +31,7 @@ _REHEARSED_STEPS = 50
 """Enough for every part of a look."""
 
 LEAST_STEPS = 5
-"""Steps that a window has, whatever `max_seconds` says; one sync period, where that is more."""
+"""Steps that a window or a turn has, whatever `max_seconds` says; or a sync period, if longer."""
 
 FEWEST_MEASURED = 3
 """Least steps of a window that has numbers, where even `_LONGEST_S` was too short for more."""

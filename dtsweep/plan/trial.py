@@ -65,11 +65,11 @@ class Trial:
 def can_take_turns(point: Point) -> bool:
     """True if a model of the point can be held while others train.
 
-    Not where other processes have a part of its state, nor where what a step does depends on the
-    steps before it.
+    Not where other processes have a part of its state, where what a step does depends on the steps
+    before it, nor where ranks don't wait for each other: turns begin and end on all ranks at once.
     """
     has_own_state = point.servers or point.balance or point.draws_participants
-    return point.sync != AS_WRITTEN and not has_own_state
+    return not (point.sync == AS_WRITTEN or has_own_state or point.is_asynchronous)
 
 
 Canaries = Mapping[World, Trial]

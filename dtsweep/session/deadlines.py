@@ -9,7 +9,8 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from dtsweep.measure.stopping import AFTER, WINDOWS
+from dtsweep.measure.cycles import LEAST_CYCLES
+from dtsweep.measure.stopping import AFTER, LEAST_STEPS, WINDOWS
 from dtsweep.sweep.task import Task
 
 _OTHERS_REPORT_S = 2.0
@@ -88,9 +89,13 @@ def hang_at(task: Task, progress: AttemptProgress) -> float:
     if progress.warm_at is None:
         return progress.began + task.points * task.measure.max_warmup_seconds
     # A window has a whole period, and another until all have seen that it ends; a profile has one
-    # too.
+    # too. Turns have the least cycles, and the one in which the time ends.
     # The least steps, which `max_seconds` waits for, are within the slack of ten steps.
-    periods_s = (2 + task.is_profiled) * task.point.period * progress.slowest_step_s
+    steps = (2 + task.is_profiled) * task.point.period
+    if task.in_turn:
+        periods = [max(LEAST_STEPS, one.point.period) for one in (task, *task.in_turn)]
+        steps = (LEAST_CYCLES + 1) * sum(periods)
+    periods_s = steps * progress.slowest_step_s
     window_s = task.points * (1 + AFTER) * task.measure.max_seconds
     return (
         progress.warm_at + window_s + max(_LEAST_SLACK_S, 10 * progress.slowest_step_s) + periods_s

@@ -63,6 +63,18 @@ def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[in
     return sorted(wanted[:workers])
 
 
+def are_first(
+    members: Sequence[int], nodes: Sequence[str], *, workers: int, placement: str
+) -> bool:
+    """True if the first members of a world are those that a smaller world would have.
+
+    >>> are_first([0, 1, 2, 3], ["a", "b", "b", "b"], workers=2, placement="pack")
+    False
+    """
+    smaller = members_of(nodes, workers=workers, placement=placement)
+    return smaller == list(members[:workers])
+
+
 def assign_ranks(
     nodes: Sequence[str], members: Sequence[int], *, world: int
 ) -> list[RankAssignment]:

@@ -53,6 +53,9 @@ class Task:
     in_turn: Sequence[Task] = ()
     """Attempts at other points that are measured in turn with this one, in its world or less."""
 
+    is_alone: bool = False
+    """True if it can't be measured in turn, after all, and keeps a window of its own."""
+
     known_peak_bytes: int | None = None
     """Highest memory of a worker in earlier launches of the point; None where unknown."""
 

@@ -15,8 +15,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from dtsweep.measure.cycles import is_settled
+from dtsweep.hardware.random_states import RandomStates
+from dtsweep.measure.cycles import LEAST_CYCLES, is_settled
 from dtsweep.measure.isolated_exchange import max_over_ranks
+from dtsweep.measure.stopping import LEAST_STEPS
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
@@ -24,13 +26,14 @@ from dtsweep.worker.exchange_cost import room_bytes
 from dtsweep.worker.loop import without_collector
 from dtsweep.worker.mode_trial import set_precision, trial_in_turn
 from dtsweep.worker.rank import RankContext
+from dtsweep.worker.timing import compiled_graphs
 from dtsweep.worker.world import part_of_world, smaller_world
 
-_LEAST_STEPS, _LEAST_S = 5, 0.2
-"""Least steps of a turn, and least seconds."""
+_LEAST_S = 0.2
+"""Least seconds of a turn."""
 
-_LEAST_CYCLES, _LEAST_CYCLES_TO_STOP = 3, 8
-"""Cycles that there are in any case; and those from which on the precision may end them."""
+_LEAST_CYCLES_TO_STOP = 8
+"""Cycles from which on the precision may end them."""
 
 _GO_ON, _ENDS = "", ("", "precise", "max_seconds", "max_steps")
 """Reasons to stop after a cycle, by the number that ranks agree on."""
@@ -46,17 +49,23 @@ class _Contender:
         """Mean step of each turn on the slowest rank; empty where this one is in another world."""
         self.steps, self.seconds = 0, 0.0
         """Of all turns so far."""
+        self.is_compiled = False
+        """True if torch has compiled its model: all models of a process share the compiled code."""
+        self._states = RandomStates(context.device)
         self._parts = None
         self._turn_steps = 0
         if context.rank < task.point.workers:
             self._parts = trial_in_turn(context, task, on_warm)
+            compiled = compiled_graphs()
             with self._world():
                 self._turn_steps = _steps_of_turn(next(self._parts), period=task.point.period)
+            self.is_compiled = compiled_graphs() > compiled
 
     def _world(self) -> ExitStack:
         """Enter the point's world, and set what a process has once for all models."""
         stack = ExitStack()
         stack.enter_context(smaller_world(self.task.point.workers))
+        stack.enter_context(self._states.used())
         set_precision(self.task.point.precision)
         return stack
 
@@ -97,7 +106,8 @@ def measure_in_turn(
     """Measure a task and those that are in turn with it, cycle after cycle.
 
     A point that does not fit into memory next to the others keeps a window of its own: one whose
-    highest memory in an earlier launch is above what some rank has free, or is not known.
+    highest memory in an earlier launch is above what some rank has free, or is not known. So does
+    one whose model is compiled.
 
     Args:
         context: this rank.
@@ -108,15 +118,20 @@ def measure_in_turn(
         Measurements of all of them, in this order; None for one that is not measured on this rank.
     """
     contenders: list[_Contender | None] = []
-    slowest_s = [0.0]
+    slowest_s, is_alone = [0.0], False
     with ExitStack() as stack:
         for workers in sorted({one.point.workers for one in task.in_turn}):
             part_of_world(workers)
         for one in (task, *task.in_turn):
             contender = None
-            if one is task or _fits(context, one, workers=task.point.workers):
+            if one is task or (not is_alone and _fits(context, one, workers=task.point.workers)):
                 contender = _Contender(context, one, slowest_s.append)
                 stack.callback(contender.close)
+                is_compiled = max_over_ranks(context.device, contender.is_compiled)[0] > 0
+                is_alone = is_alone or (one is task and is_compiled)
+                if is_compiled and one is not task:
+                    contender.close()
+                    contender = None
             contenders.append(contender)
         on_warm(max(slowest_s))
         built = [contender for contender in contenders if contender is not None]
@@ -134,20 +149,20 @@ def measure_in_turn(
 def _fits(context: RankContext, task: Task, *, workers: int) -> bool:
     """True if all ranks have as much memory free as a task's point has used; equal on all."""
     missing = math.inf
-    if task.known_peak_bytes is not None:
+    if task.known_peak_bytes is not None and not task.is_alone:
         missing = task.known_peak_bytes - room_bytes(context.device, workers=workers)
     return max_over_ranks(context.device, missing)[0] <= 0
 
 
 def _steps_of_turn(step_s: float, *, period: int) -> int:
-    """Steps of a turn: whole sync periods, `_LEAST_STEPS` without any, and `_LEAST_S` or more.
+    """Steps of a turn: whole sync periods, `LEAST_STEPS` without any, and `_LEAST_S` or more.
 
     >>> [_steps_of_turn(0.001, period=1), _steps_of_turn(1, period=1), _steps_of_turn(1, period=8)]
     [200, 5, 8]
     """
     least = math.ceil(_LEAST_S / step_s) if step_s > 0 else 1
     if period == 1:
-        least = max(least, _LEAST_STEPS)
+        least = max(least, LEAST_STEPS)
     return math.ceil(least / period) * period
 
 
@@ -167,7 +182,7 @@ def _reason(contenders: Sequence[_Contender], measure: Measure) -> str:
     """Reason to stop after a cycle, by what this rank knows; empty to go on."""
     members = [contender for contender in contenders if contender.step_s]
     cycles = max(len(contender.step_s) for contender in contenders)
-    if len(members) < len(contenders) or cycles < _LEAST_CYCLES:
+    if len(members) < len(contenders) or cycles < LEAST_CYCLES:
         return _GO_ON
     if max(contender.seconds for contender in members) >= measure.max_seconds:
         return "max_seconds"

@@ -179,7 +179,7 @@ def turns_of(
     on_warm(slowest_s)
     warmup_s = time.perf_counter() - began
     counted = dict[str, Any]()
-    compiled, spent_s, window_s, cycle = _compiled(), 0.0, 0.0, 0
+    spent_s, window_s, cycle = 0.0, 0.0, 0
     steps = yield period_s / job.point.period
     while steps:
         if context.watch is not None:
@@ -209,7 +209,7 @@ def turns_of(
         window_steps=window_steps,
         skipped_steps=sum(len(segment.losses) for segment in loop.segments) - window_steps,
         stop_reason="",
-        flags=["recompiled"] if _compiled() > compiled else [],
+        flags=[],
         samples_per_pass=job.samples_per_pass,
         # With the models of all that take turns.
         memory_peak_bytes=None,
@@ -313,7 +313,7 @@ def _window(
         task = replace(task, measure=without_deadline(task.measure))
     window = make_window(loop, task, period_s)
     loop.mode.counters()
-    compiled = _compiled()
+    compiled = compiled_graphs()
     retried = retries(job.device)
     with context.telemetry.sampled(), without_collector(keep=task.measure.gc):
         barrier(job.device)
@@ -348,7 +348,7 @@ def _window(
         telemetry=seen,
         **loop.mode.counters(),
     )
-    return measured, _compiled() - compiled
+    return measured, compiled_graphs() - compiled
 
 
 def without_deadline(measure: Measure) -> Measure:
@@ -398,7 +398,7 @@ def _agree(job: Job, warm: Times) -> tuple[float, float]:
     return most, period_s
 
 
-def _compiled() -> int:
+def compiled_graphs() -> int:
     """Graphs that torch has compiled in this process so far."""
     if "torch._dynamo" not in sys.modules:
         return 0

@@ -125,7 +125,7 @@ def test_each_point_has_its_own_end_and_an_even_share_of_the_time() -> None:
 def test_a_point_without_room_is_measured_again() -> None:
     parts = results_of_points(*measured_in_turn("ok", None))
     assert [part.status for part in parts] == ["ok", "collateral"]
-    assert "does not fit into memory" in str(parts[1].reason)
+    assert "could not be measured in turn" in str(parts[1].reason)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,14 @@ def test_a_sync_period_is_waited_for_whole_and_a_profile_has_one_too() -> None:
     assert hang_at(replace(task(), is_profiled=True), progress) - hang_at(task(), progress) == 5.0
 
 
+def test_turns_of_all_points_are_waited_for_in_each_of_the_least_cycles() -> None:
+    progress = AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=2.0)
+    others = [task(sync="local_sgd", sync_period=100), task()]
+    in_turn = hang_at(replace(task(), in_turn=others), progress)
+    # Three cycles and one more of 5, 100 and 5 steps; three windows, each half as long again.
+    assert in_turn == 4 * (5 + 100 + 5) * 2 + 3 * 60 + 60
+
+
 @pytest.mark.parametrize(
     ("failures", "seconds"),
     [

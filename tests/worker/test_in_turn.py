@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from dtsweep import Measure, Sweep
+from dtsweep.hardware.random_states import RandomStates, set_seed
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.session.attempt import run_attempt
@@ -29,8 +31,13 @@ POINTS: dict[str, dict[str, Any]] = {
     "fsdp": {"sync": "fsdp"},
     "local": {"sync": "local_sgd", "sync_period": 4},
     "full": {"known_peak_bytes": 2**60},
+    "elsewhere": {"is_alone": True},
+    "compiled": {"is_compiled": True},
 }
 """By name; the first one has the largest world."""
+
+LEFT_OUT = ["full", "elsewhere", "compiled"]
+"""Those that keep a window of their own."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,13 @@ class Sleepy:
     """Fits a line; each pass takes a known time."""
 
     step_s: float = SLEEP_S
+    is_compiled: bool = False
 
     def build(self) -> nn.Module:
-        return nn.Linear(4, 4)
+        model = nn.Sequential(nn.Linear(4, 4))
+        if self.is_compiled:
+            return cast("nn.Module", torch.compile(model, backend="eager"))
+        return model
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
         return torch.ones(len(samples), 4, device=device)
@@ -53,11 +64,17 @@ class Sleepy:
 
 def sweep_of(fields: dict[str, Any], measure: Measure) -> tuple[Sweep, Point, Task]:
     fields = dict(fields)
-    workload = Sleepy(step_s=fields.pop("step_s", SLEEP_S))
-    known = fields.pop("known_peak_bytes", 2**20)
+    own: dict[str, Any] = {
+        name: fields.pop(name) for name in ("step_s", "is_compiled") if name in fields
+    }
+    workload = Sleepy(**own)
+    of_task: dict[str, Any] = {"known_peak_bytes": 2**20}
+    of_task |= {
+        name: fields.pop(name) for name in ("known_peak_bytes", "is_alone") if name in fields
+    }
     point = Point(**{"workers": 2, "micro_batch": 2, "workload": workload, **fields})
     sweep = Sweep(workload=workload, axes={"workers": [point.workers]}, measure=measure)
-    return sweep, point, replace(task_of(sweep, point), known_peak_bytes=known)
+    return sweep, point, replace(task_of(sweep, point), **of_task)
 
 
 def be_rank(rank: int, task: Task) -> tuple[RankFacts, RankResult, dict[str, Any]]:
@@ -108,7 +125,7 @@ def turns() -> Turns:
     return Turns(facts, results, [after for _, _, after in sent], rows)
 
 
-MEASURED = [name for name in POINTS if name != "full"]
+MEASURED = [name for name in POINTS if name not in LEFT_OUT]
 
 
 @pytest.mark.parametrize("name", MEASURED)
@@ -159,10 +176,34 @@ def test_turns_take_0_2_s_at_least_and_no_more_than_they_may(turns: Turns) -> No
         assert seconds <= 4 + 2 * seconds / count
 
 
-def test_a_point_that_does_not_fit_into_memory_next_to_the_others_is_left_out(
-    turns: Turns,
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_a_point_without_room_with_other_ranks_or_compiled_is_left_out(
+    turns: Turns, name: str
 ) -> None:
-    assert turns.results["full"] == {}
+    assert turns.results[name] == {}
+
+
+def test_models_that_train_by_turns_draw_as_if_each_were_alone() -> None:
+    def draws() -> list[float]:
+        return [random.random(), float(np.random.rand()), float(torch.rand(()))]
+
+    alone: dict[int, list[list[float]]] = {}
+    for seed in (1, 2):
+        set_seed(seed)
+        alone[seed] = [draws() for _ in range(3)]
+    set_seed(3)
+    states = {seed: RandomStates(torch.device("cpu")) for seed in alone}
+    found: dict[int, list[list[float]]] = {seed: [] for seed in alone}
+    for turn in range(3):
+        for seed, own in states.items():
+            with own.used():
+                if turn == 0:
+                    set_seed(seed)
+                found[seed].append(draws())
+    assert found == alone
+    last = draws()
+    set_seed(3)
+    assert last == draws(), "the process has its own states back"
 
 
 def test_the_ranks_have_their_world_back(turns: Turns) -> None:
