@@ -13,10 +13,15 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.log_entry import heading, table
+from benchmarks.settle import Machine, Noise
 from dtsweep.analysis import Goal, frontier, recommend
 from dtsweep.errors import SweepError
+from dtsweep.inference.contrasts import contrasts
 from dtsweep.inference.pareto import knee_of
+from dtsweep.inference.spread import Launches
+from dtsweep.inference.variance import PRIOR_SIGMA_IN_TURN
 from dtsweep.inference.verdicts import ConditionVerdict
+from dtsweep.measure.cycles import effects_of
 from tests.analysis.noise import significant
 from tests.compare.test_regressions import compared, run
 
@@ -245,6 +250,36 @@ def unequal_rows(sweeps: int) -> list[list[str]]:
     return rows
 
 
+def turn_rows(sweeps: int, rng: np.random.Generator) -> list[list[str]]:
+    """Verdicts on two of six points in turn, with drift that was recorded on busy machines."""
+    rows = []
+    for favours in (0.0, 0.005, 0.01):
+        for apart in (0.0, 0.03, 0.05, 0.1):
+            shares = []
+            for sessions in LAUNCHES_IN_TURN:
+                found = [_is_found(apart, favours, sessions, rng) for _ in range(sweeps)]
+                shares.append(f"{np.mean(found):.1%}")
+            rows.append([f"{favours:.1%}", f"{apart:.0%}", *shares])
+    return rows
+
+
+LAUNCHES_IN_TURN = (1, 2, 3)
+
+
+def _is_found(apart: float, favours: float, sessions: int, rng: np.random.Generator) -> bool:
+    points = np.arange(6)
+    costs = np.where(points == 1, apart, 0.0)
+    machine = Machine(costs, Noise(favours, "recorded"), rng)
+    effects = [effects_of(machine.cycles(points)) for _ in range(sessions)]
+    means = np.column_stack([one.levels for one in effects])
+    within = np.mean([one.errors**2 for one in effects], axis=0)
+    launches = Launches(
+        pd.DataFrame(index=points), means, within, PRIOR_SIGMA_IN_TURN, is_in_turn=True
+    )
+    contrast = contrasts(launches, points[:1], points[1:2])
+    return bool(abs(contrast.estimate[0, 0]) > contrast.half_width[0, 0])
+
+
 def main() -> None:
     """Simulate and print the entry."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -267,6 +302,9 @@ def main() -> None:
     print("\nSignificant differences of two points, by the number of launches:\n")
     names = ["points", "apart", *(str(launches) for launches in LAUNCHES)]
     print(table(names, unequal_rows(options.sweeps)))
+    print("\nSignificant differences of two of six points in turn, by the number of sessions:\n")
+    names = ["a session favours a point by", "apart", *(str(count) for count in LAUNCHES_IN_TURN)]
+    print(table(names, turn_rows(options.sweeps, rng)))
     print("\nKnee of eight points:\n")
     names = ["launch noise", "launches", "the true knee", "at most one point away"]
     print(table(names, knee_rows(options.sweeps, rng)))

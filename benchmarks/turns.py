@@ -5,7 +5,7 @@ which windows of 5, 10 and 20 turns are taken. Separate windows compare each poi
 window of another one, as sweeps without turns do; in turn the cycles of one window are compared.
 
 Then verdicts of `difference` over launches: one point under two names (they differ in the learning
-rate, which takes no time), and points whose last worker is slower by 5 and 10 %. All of them take
+rate, which takes no time), and points that sleep for 5 and 10 % of each step. All of them take
 turns in each launch. The load is a process that uses one core half of the time, in bursts of
 seconds.
 
@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,31 @@ from dtsweep.sweep.values import column_types
 from dtsweep.worker.rank import become_rank
 from tests.ranks import results_of
 
-MODEL = workloads.Gpt(layers=1, width=64, sequence=16)
+
+@dataclass(frozen=True)
+class Sleepy(workloads.Gpt):
+    """Sleeps before each pass for a share of the time since the last one, the sleep left out."""
+
+    share: float = 0.0
+
+    def loss(self, model: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        """Sleep, then give the loss of a batch."""
+        now = time.perf_counter()
+        since = now - _passes.get(id(model), now)
+        # After a turn of another model.
+        if since < _LONGEST_STEP_S:
+            time.sleep(self.share * since)
+        _passes[id(model)] = time.perf_counter()
+        return super().loss(model, batch)
+
+
+_passes: dict[int, float] = {}
+"""When the last pass of each model began, behind its sleep."""
+
+_LONGEST_STEP_S = 0.15
+"""Below a turn, and above a step."""
+
+MODEL = Sleepy(layers=1, width=64, sequence=16)
 USUAL: Mapping[str, Any] = {"workers": 2, "micro_batch": 64, "workload": MODEL}
 
 THREE: Mapping[str, dict[str, Any]] = {
@@ -56,8 +80,8 @@ THREE: Mapping[str, dict[str, Any]] = {
 NAMES: Mapping[str, dict[str, Any]] = {
     "first": {},
     "same": {"learning_rate": 0.02},
-    "5 % slower": {"slow_rank": 1.05},
-    "10 % slower": {"slow_rank": 1.1},
+    "5 % more time": {"workload": replace(MODEL, share=0.05)},
+    "10 % more time": {"workload": replace(MODEL, share=0.1)},
 }
 """Points of the second table: each is compared with the first."""
 

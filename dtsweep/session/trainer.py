@@ -74,7 +74,9 @@ def trainer_of(
         nodes: those that it uses.
     """
     from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.torch import TorchConfig
+
+    from dtsweep.session.session_trainer import SessionTrainer
 
     resources = {"CPU": settings.cpus_per_worker}
     if settings.gpus_per_worker:
@@ -86,7 +88,7 @@ def trainer_of(
     }
     defaults = NCCL_SETTINGS if settings.gpus_per_worker else NO_GPUS
     variables = {**defaults, **variables}
-    return TorchTrainer(
+    return SessionTrainer(
         take_tasks,
         train_loop_config={
             "slot": slot,

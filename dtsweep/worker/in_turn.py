@@ -117,33 +117,45 @@ def measure_in_turn(
     Returns:
         Measurements of all of them, in this order; None for one that is not measured on this rank.
     """
-    contenders: list[_Contender | None] = []
-    slowest_s, is_alone = [0.0], False
+    slowest_s = [0.0]
     with ExitStack() as stack:
         for workers in sorted({one.point.workers for one in task.in_turn}):
             part_of_world(workers)
-        for one in (task, *task.in_turn):
-            contender = None
-            if one is task or (not is_alone and _fits(context, one, workers=task.point.workers)):
-                contender = _Contender(context, one, slowest_s.append)
-                stack.callback(contender.close)
-                is_compiled = max_over_ranks(context.device, contender.is_compiled)[0] > 0
-                is_alone = is_alone or (one is task and is_compiled)
-                if is_compiled and one is not task:
-                    contender.close()
-                    contender = None
-            contenders.append(contender)
+        contenders = _built(context, task, slowest_s.append, stack)
         on_warm(max(slowest_s))
-        built = [contender for contender in contenders if contender is not None]
         with context.telemetry.sampled(), without_collector(keep=task.measure.gc):
             context.telemetry.start()
-            reason = _take_turns(built, task, context.device)
+            reason = _take_turns([*contenders.values()], task, context.device)
             # Its numbers are of all points together. Energy is not asked of turns.
             noticed = {*context.telemetry.stop()["telemetry_flags"]} - {"window_short"}
         return [
-            None if contender is None else contender.end(reason=reason, flags=sorted(noticed))
-            for contender in contenders
+            contenders[one.attempt_id].end(reason=reason, flags=sorted(noticed))
+            if one.attempt_id in contenders
+            else None
+            for one in (task, *task.in_turn)
         ]
+
+
+def _built(
+    context: RankContext, task: Task, on_warm: Callable[[float], None], stack: ExitStack
+) -> dict[str, _Contender]:
+    """Build those that take turns, by attempt; equal on all ranks.
+
+    The order is drawn: a model that is built later may lie elsewhere in memory, and be slower.
+    """
+    tasks = (task, *task.in_turn)
+    order = random.Random(f"{task.attempt_id} build")
+    built: dict[str, _Contender] = {}
+    for one in order.sample(tasks, len(tasks)):
+        if one is task or _fits(context, one, workers=task.point.workers):
+            contender = built[one.attempt_id] = _Contender(context, one, on_warm)
+            stack.callback(contender.close)
+    compiled = max_over_ranks(context.device, *(one.is_compiled for one in built.values()))
+    is_left_out = dict(zip(built, compiled, strict=True))
+    for name, contender in list(built.items()):
+        if contender.task is not task and (is_left_out[name] or is_left_out[task.attempt_id]):
+            built.pop(name).close()
+    return built
 
 
 def _fits(context: RankContext, task: Task, *, workers: int) -> bool:

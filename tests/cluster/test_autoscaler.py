@@ -327,12 +327,12 @@ def test_nodes_of_a_session_that_was_starting_go_after_the_idle_timeout(
 
 
 def session_starts(address: str) -> bool:
-    """True if Ray Train's controller is there."""
+    """True if an actor is there that Ray Train's controller starts first."""
     state = GlobalState()
     options = GcsClientOptions.create(address, None, True, False)  # noqa: FBT003  # Ray's own
     state._initialize_global_state(options)
     return any(
-        actor["ActorClassName"] == "TrainController" and actor["State"] == "ALIVE"
+        actor["ActorClassName"] == "PlacementGroupCleaner" and actor["State"] == "ALIVE"
         for actor in state.actor_table(None).values()
     )
 

@@ -32,7 +32,7 @@ def attempts(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert processes_with(f"DTSWEEP_TEST_MARK={folder}") == []
-    assert dtsweep.load(folder / "r")["status"].tolist() == ["ok"] * 6
+    assert dtsweep.load(folder / "r")["status"].tolist() == ["ok"] * 5
     return (
         pd.read_parquet(folder / "r" / "trials").sort_values("started_at").set_index("workload_by")
     )
@@ -42,7 +42,6 @@ def attempts(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command)
     ("killed", "status", "reason"),
     [
         ("Slot", "collateral", "the session's process was killed"),
-        ("TrainController", "collateral", "the trainer ended: "),
         ("Shard", "collateral", "rank 0: ActorDiedError"),
     ],
 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.train.torch import TorchTrainer
+from ray.train.v2._internal.execution.controller import TrainController
 
 from dtsweep.session.session_settings import Settings
+from dtsweep.session.session_trainer import SessionTrainer
 from dtsweep.session.trainer import train_settings, trainer_of
 from dtsweep.sweep.point import Point
 from tests.session.test_slot import settings
@@ -32,6 +36,7 @@ def test_ray_exports_nothing_of_a_session_and_shows_no_secret(
     def callbacks() -> list[str]:
         return [type(callback).__name__ for callback in trainer()._create_default_callbacks()]
 
+    assert "DatasetsCallback" not in callbacks()
     monkeypatch.setenv("RAY_TRAIN_ENABLE_STATE_TRACKING", "1")
     assert "StateManagerCallback" in callbacks()
     for name, value in train_settings(1.0, cluster=None).items():
@@ -39,6 +44,18 @@ def test_ray_exports_nothing_of_a_session_and_shows_no_secret(
     assert "StateManagerCallback" not in callbacks()
     shown = trainer().run_config.worker_runtime_env["env_vars"]
     assert set(shown) == {"OMP_NUM_THREADS", "NCCL_ALGO", "CUDA_VISIBLE_DEVICES"}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
+def test_what_a_session_replaces_in_a_trainer_is_there_in_this_ray() -> None:
+    trainer = trainer_of(Point().world, settings_of({}, gpus_per_worker=0), session="s", slot=None)
+    replaced = {name for name in vars(SessionTrainer) if not name.startswith("__")}
+    replaced -= {"_abc_impl"}
+    assert replaced
+    assert replaced <= {*dir(TorchTrainer)}
+    usual = [type(one).__name__ for one in TorchTrainer._create_default_callbacks(trainer)]
+    assert "DatasetsCallback" in usual
+    assert inspect.iscoroutinefunction(TrainController.run)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")

@@ -6,7 +6,7 @@ from struck import Struck
 
 from dtsweep import Measure, Resources, Sweep
 
-KILLED = ("Slot", "ResourceTrainable", "TrainController", "Shard", "Shard, a replica")
+KILLED = ("Slot", "ResourceTrainable", "Shard", "Shard, a replica")
 
 sweep = Sweep(
     workload=Struck(),
