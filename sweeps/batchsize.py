@@ -1,16 +1,6 @@
 """How large may the batch grow before latency outgrows throughput?"""
 
-from dtsweep import Measure, Point, Resources, Sweep, workloads
-
-
-def skip(p: Point) -> str | None:
-    """Leave out what is too large, and what exchanges nothing."""
-    if p.global_batch > 128:
-        return "over 128 samples a step"
-    if p.workers == 1 and p.sync == "local_sgd":
-        return "one worker has nothing to average"
-    return None
-
+from dtsweep import Measure, Resources, Sweep, workloads
 
 sweep = Sweep(
     workload=workloads.Gpt(layers=2, width=64, sequence=32, data="pydoc"),
@@ -20,7 +10,7 @@ sweep = Sweep(
         "accumulation": [1, 4],
         "sync": ["ddp", "local_sgd", "parameter_server"],
     },
-    skip=skip,
+    skip=lambda p: "over 128 samples a step" if p.global_batch > 128 else None,
     measure=Measure(half_width=0.05, min_seconds=0.3, max_seconds=8),
     goal="throughput",  # the best, or one that is equal to it within 5 %
     indifference=0.05,

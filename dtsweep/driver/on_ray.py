@@ -51,7 +51,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
         folder = planned.sweep.file.parent
     # Before anything starts: a workload that can't travel is refused in a moment.
     code = pickled_workload(planned.sweep)
-    for_train = train_settings(planned.options.node_timeout_s, cluster=None)
+    for_train = train_settings(planned.options.node_timeout_s, is_private=True)
     with (
         run_folder(TRAIN_PREFIX) as storage,
         connected(

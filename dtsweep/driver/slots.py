@@ -156,11 +156,7 @@ def slot_options(settings: Settings) -> dict[str, Any]:
     if not settings.is_private:
         # A private Ray was started with them, so that the processes that it keeps ready fit.
         options["runtime_env"] = {
-            "env_vars": train_settings(
-                settings.node_timeout_s,
-                cluster=context.gcs_address,
-                has_dashboard=bool(ray._private.worker.get_dashboard_url()),
-            )
+            "env_vars": train_settings(settings.node_timeout_s, is_private=False)
         }
     return options
 

@@ -18,6 +18,7 @@ reading order:
     loop_server     the server that forks these processes
     in_process      a world of one rank in this very process
     worker_loop     the loop in which a session's ranks take tasks
+    session_trainer  a TorchTrainer that starts fewer processes
     trainer         the TorchTrainer of a session
     hang            the ranks that a hang waits for, by their collectives and stacks
     last_words      what the log of a rank that has ended says of its end

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from dtsweep.sweep.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,16 +65,20 @@ def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[in
     return sorted(wanted[:workers])
 
 
-def are_first(
-    members: Sequence[int], nodes: Sequence[str], *, workers: int, placement: str
-) -> bool:
-    """True if the first members of a world are those that a smaller world would have.
+def with_places(task: Task, members: Sequence[int], nodes: Sequence[str]) -> Task:
+    """Have a point of a task be alone, where in turn it would have other ranks than in its world.
 
-    >>> are_first([0, 1, 2, 3], ["a", "b", "b", "b"], workers=2, placement="pack")
-    False
+    Args:
+        task: of an attempt.
+        members: of the session's ranks, those of the task's world.
+        nodes: where each rank of the session runs.
     """
-    smaller = members_of(nodes, workers=workers, placement=placement)
-    return smaller == list(members[:workers])
+    in_turn = []
+    for one in task.in_turn:
+        world = one.point.world
+        own = members_of(nodes, workers=world.workers, placement=world.placement)
+        in_turn.append(replace(one, is_alone=own != list(members[: world.workers])))
+    return replace(task, in_turn=in_turn)
 
 
 def assign_ranks(

@@ -22,7 +22,7 @@ from dtsweep.session.memory_kills import MemoryKills
 from dtsweep.session.node_choice import ANY_NODES, SessionNodes
 from dtsweep.session.nodes import answer_in_time
 from dtsweep.session.orphans import look_for_orphans
-from dtsweep.session.rank_assignment import RankAssignment, are_first, assign_ranks, members_of
+from dtsweep.session.rank_assignment import RankAssignment, assign_ranks, members_of, with_places
 from dtsweep.session.session_settings import Settings
 from dtsweep.session.shards import ranks_of_shards
 from dtsweep.session.start_errors import SessionError, check_ranks
@@ -93,6 +93,8 @@ class Session:
         """Ray Train's id of the run of this session's trainer."""
         self._memory_left: dict[int, int] = {}
         self._worlds = 0
+        self._node_ids: list[str] = []
+        """Node of each rank of the session, once it runs."""
         self._assignments: list[RankAssignment] = []
         self._storage = Path(settings.storage) / self.name
 
@@ -150,15 +152,10 @@ class Session:
         """Choose the ranks of a task's world."""
         if self._assignments and world.workers == len(self.members):
             return
-        nodes = self._node_ids
+        nodes = self._node_ids = [str(self.facts[rank].node_id) for rank in range(self.workers)]
         self._worlds += world.workers != len(self.members)
         self.members = members_of(nodes, workers=world.workers, placement=world.placement)
         self._assignments = assign_ranks(nodes, self.members, world=self._worlds)
-
-    @property
-    def _node_ids(self) -> list[str]:
-        """Node of each rank of the session."""
-        return [str(self.facts[rank].node_id) for rank in range(self.workers)]
 
     def in_world(self, member: int) -> int:
         """Rank in the present world of one of its processes."""
@@ -180,18 +177,9 @@ class Session:
     def hand_out(self, task: Task, shards: Sequence[Any]) -> None:
         """Give the ranks of its world a task; the others learn that they have none."""
         self.begin(task.attempt_id)
-        if task.in_turn:
-            task = replace(task, in_turn=[self._in_turn(one) for one in task.in_turn])
+        task = with_places(task, self.members, self._node_ids)
         for queue, assignment in zip(self.inbox, self._assignments, strict=True):
             queue.put_nowait((task, shards, assignment))
-
-    def _in_turn(self, task: Task) -> Task:
-        """Have a task be alone, where in turn it would have other ranks than in its own world."""
-        world = task.point.world
-        is_placed = are_first(
-            self.members, self._node_ids, workers=world.workers, placement=world.placement
-        )
-        return replace(task, is_alone=not is_placed)
 
     def take(self, rank: int, result: RankResult) -> None:
         """Take the result of the attempt on a rank of its world."""

@@ -25,34 +25,22 @@ _COORDINATOR = "AutoscalingCoordinator"
 _CANCEL_S = 3.0
 """Time limit for it to answer."""
 
-_NO_DASHBOARD = "http://127.0.0.1:9"
-"""Port on which nothing listens: the discard protocol."""
 
-
-def train_settings(
-    node_timeout_s: float, *, cluster: str | None, has_dashboard: bool = False
-) -> dict[str, str]:
+def train_settings(node_timeout_s: float, *, is_private: bool) -> dict[str, str]:
     """The environment of a session, which Ray Train reads.
 
     Args:
         node_timeout_s: how long nodes may take to come.
-        cluster: address of the Ray that was joined; None where one was started for this run, on
-            this machine.
-        has_dashboard: whether that has one; where not, Ray tells the port that it would have,
-            another Ray's perhaps.
+        is_private: True where Ray was started for this run, on this machine.
     """
     return {
-        # Whom Train's cleaner asks whether a session lives. By itself it would ask the machine's
-        # last `ray start`, which knows no session of another cluster, and it would remove what the
-        # session runs in.
-        "RAY_API_SERVER_ADDRESS": cluster if cluster and has_dashboard else _NO_DASHBOARD,
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": f"{node_timeout_s:g}",
         "RAY_TRAIN_METRICS_ENABLED": "0",
         # It would tell the dashboard and its exports what the ranks are given, secrets among it.
         "RAY_TRAIN_ENABLE_STATE_TRACKING": "0",
         # On this machine alone no node is taken back: a process less to start.
-        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "1" if cluster else "0",
+        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0" if is_private else "1",
         "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
         # Until then Train delays the news of a dead rank for peers that can't leave an exchange, on
         # any backend. It kills them after that, which frees devices and connections as well.

@@ -327,14 +327,12 @@ def test_nodes_of_a_session_that_was_starting_go_after_the_idle_timeout(
 
 
 def session_starts(address: str) -> bool:
-    """True if an actor is there that Ray Train's controller starts first."""
+    """True if the ranks of a session are asked for, or have their nodes."""
     state = GlobalState()
     options = GcsClientOptions.create(address, None, True, False)  # noqa: FBT003  # Ray's own
     state._initialize_global_state(options)
-    return any(
-        actor["ActorClassName"] == "PlacementGroupCleaner" and actor["State"] == "ALIVE"
-        for actor in state.actor_table(None).values()
-    )
+    groups = state.placement_group_table(None).values()
+    return any(group["state"] in ("PENDING", "CREATED") for group in groups)
 
 
 PRICES = """

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dtsweep.session.node_choice import FailureCounts, Node, choose_nodes
-from dtsweep.session.rank_assignment import assign_ranks, members_of
-from dtsweep.sweep.point import World
+from dtsweep.session.rank_assignment import assign_ranks, members_of, with_places
+from dtsweep.sweep.point import Point, World
+from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.task import Task, task_of
+from tests.outcomes import Tokens
 
 
 def node(node_id: str, *, leaves_at: float | None = None) -> Node:
@@ -100,6 +104,20 @@ def test_a_smaller_world_is_placed_as_its_placement_says(
     nodes: list[str], workers: int, placement: str, members: list[int]
 ) -> None:
     assert members_of(nodes, workers=workers, placement=placement) == members
+
+
+@pytest.mark.parametrize(("nodes", "is_alone"), [(EVEN, [False, False]), (UNEVEN, [True, False])])
+def test_a_point_in_turn_has_the_ranks_of_its_own_world_or_is_alone(
+    nodes: list[str], is_alone: list[bool]
+) -> None:
+    sweep = Sweep(workload=Tokens(), axes={})
+
+    def task(workers: int) -> Task:
+        return task_of(sweep, Point(workload=Tokens(), workers=workers))
+
+    largest = replace(task(len(nodes)), in_turn=[task(1), task(len(nodes))])
+    placed = with_places(largest, range(len(nodes)), nodes)
+    assert [one.is_alone for one in placed.in_turn] == is_alone
 
 
 def test_ranks_count_from_0_in_a_smaller_world_on_each_node_too() -> None:

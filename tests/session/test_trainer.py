@@ -36,10 +36,10 @@ def test_ray_exports_nothing_of_a_session_and_shows_no_secret(
     def callbacks() -> list[str]:
         return [type(callback).__name__ for callback in trainer()._create_default_callbacks()]
 
-    assert "DatasetsCallback" not in callbacks()
+    assert not {"DatasetsCallback", "PlacementGroupCleanerCallback"} & {*callbacks()}
     monkeypatch.setenv("RAY_TRAIN_ENABLE_STATE_TRACKING", "1")
     assert "StateManagerCallback" in callbacks()
-    for name, value in train_settings(1.0, cluster=None).items():
+    for name, value in train_settings(1.0, is_private=True).items():
         monkeypatch.setenv(name, value)
     assert "StateManagerCallback" not in callbacks()
     shown = trainer().run_config.worker_runtime_env["env_vars"]
@@ -54,7 +54,7 @@ def test_what_a_session_replaces_in_a_trainer_is_there_in_this_ray() -> None:
     assert replaced
     assert replaced <= {*dir(TorchTrainer)}
     usual = [type(one).__name__ for one in TorchTrainer._create_default_callbacks(trainer)]
-    assert "DatasetsCallback" in usual
+    assert {"DatasetsCallback", "PlacementGroupCleanerCallback"} <= {*usual}
     assert inspect.iscoroutinefunction(TrainController.run)
 
 
