@@ -163,16 +163,18 @@ def errors(seconds: float) -> list[list[str]]:
 
 
 def verdicts(runs: int, *, launches: int, seconds: float) -> list[list[str]]:
-    """How often each name differs from the first one, over runs of so many launches."""
+    """How often each name differs from the first one, over runs of so many launches.
+
+    A run has the launches of the one before it but the first, and another.
+    """
     measure = Measure(half_width=0.01, min_seconds=1, max_steps=10**6, max_seconds=seconds)
     counts = {name: Counter[str]() for name in NAMES}
     ratios: dict[str, list[float]] = {name: [] for name in NAMES}
-    for _ in range(runs):
-        rows = [
-            row
-            for repeat in range(1, launches + 1)
-            for row in session(NAMES, measure, repeat=repeat).values()
-        ]
+    sessions = [
+        [*session(NAMES, measure, repeat=repeat).values()] for repeat in range(runs + launches - 1)
+    ]
+    for run in range(runs):
+        rows = [row for members in sessions[run : run + launches] for row in members]
         frame = trials_of_rows(
             [
                 {"role": "trial", "repeat": 1, "row_number": at, **row}

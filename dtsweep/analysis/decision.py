@@ -25,11 +25,8 @@ class Decision:
 
     open_points: frozenset[str] = frozenset()
     """Points (`point_id`) to launch again; none if the question is decided."""
-    rounds: int | None = None
-    """Further rounds that decide with probability 0.8, if the estimates hold.
-
-    None where there is no forecast: of a frontier, or of more rounds than are looked ahead.
-    """
+    rounds: float | None = None
+    """Further rounds that decide, as `Recommendation.rounds_to_decide`; None of a frontier."""
 
 
 def decide(study: Study, goal: Goal | None) -> Decision:
@@ -74,7 +71,7 @@ def asks_for_cost(goal: Goal) -> bool:
 def _decide_goal(study: Study, goal: Goal) -> Decision:
     """Contenders of each model and environment whose answer is open, and can be found here."""
     found: set[str] = set()
-    rounds: list[int | None] = []
+    rounds: list[float | None] = []
     for candidates, selection in selections_in(study, goal):
         points = points_to_launch(selection)
         if len(points) and not is_futile_in(study, candidates, selection):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -63,10 +64,10 @@ class Recommendation:
     """True if further launches would not change the choice."""
     is_futile: bool
     """True if it is open, and another round is not worth its time (`inference.forecast`)."""
-    rounds_to_decide: int | None
-    """Further rounds that decide with probability 0.8; None where over 20, or unknown.
+    rounds_to_decide: float | None
+    """Further rounds that decide with probability 0.8, if the estimates hold.
 
-    If the estimates hold. 0 if it is decided.
+    0 if it is decided; infinite if they are over `MOST_ROUNDS`; None where that is unknown.
     """
     seconds_to_decide: float | None
     """Time of these rounds, by that of the rounds so far; None where one of the two is unknown."""
@@ -426,16 +427,16 @@ def _as_share(gains: Numbers, test: PairTest) -> Numbers:
     return gains
 
 
-def rounds_of(selection: Selection) -> int | None:
-    """Further rounds that decide; 0 if it is decided, None if they are too many or unknown."""
+def rounds_of(selection: Selection) -> float | None:
+    """Further rounds that decide, as `Recommendation.rounds_to_decide`."""
     if selection.is_decided:
         return 0
     return selection.forecast.rounds if selection.forecast else None
 
 
-def _seconds_of(study: Study, points: pd.DataFrame, rounds: int | None) -> float | None:
+def _seconds_of(study: Study, points: pd.DataFrame, rounds: float | None) -> float | None:
     """Time of so many rounds of some points; None where times are unknown."""
-    if rounds is None or study.seconds.isna().any():
+    if rounds is None or math.isinf(rounds) or study.seconds.isna().any():
         return None
     return rounds * _round_share(study, points["point_id"]) * float(study.seconds.sum())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -13,6 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dtsweep.errors import LABEL_SHOWN, SHOWN, one_line, shortened
+from dtsweep.inference.forecast import MOST_ROUNDS
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.trial import Row
 from dtsweep.results.certificate import Certificate
@@ -107,10 +109,12 @@ class Progress:
         self._round = f"{name}: {count_of(len(current.points), points)}"
         each_s, left = plan.duration.middle_s, current.rounds_left
         line = f"{self._round}, about {duration(each_s)}"
-        if left is not None and left > 1:
-            line += f"; to decide, about {left} such rounds, {duration(left * each_s)}"
-        elif left == 1:
+        if left == 1:
             line += "; it should decide"
+        elif left is not None and math.isinf(left):
+            line += f"; over {MOST_ROUNDS} such rounds may be needed"
+        elif left is not None:
+            line += f"; about {left:g} such rounds are needed, {duration(left * each_s)}"
         self.say(line)
 
     def end_rounds(self, plan: Plan) -> None:

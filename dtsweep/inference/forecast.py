@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from dtsweep.inference.selection import Differences
 
-_MOST_ROUNDS = 20
+MOST_ROUNDS = 20
 """Rounds that are looked ahead."""
 
 _WORTH = 5.0
@@ -34,13 +35,13 @@ class Forecast:
     """Further rounds of all contenders, if the estimates hold."""
 
     chances: Numbers
-    """(rounds,) probability that the question is decided after 1, 2, … `_MOST_ROUNDS` of them."""
+    """(rounds,) probability that the question is decided after 1, 2, … `MOST_ROUNDS` of them."""
 
     @property
-    def rounds(self) -> int | None:
-        """Further rounds that decide with probability `POWER`; None where it takes more."""
+    def rounds(self) -> float:
+        """Further rounds that decide with probability `POWER`; infinite where it takes more."""
         is_enough = np.flatnonzero(self.chances >= POWER)
-        return int(is_enough[0]) + 1 if len(is_enough) else None
+        return float(is_enough[0]) + 1 if len(is_enough) else math.inf
 
     def is_worth(self, *, share: float, left: int) -> bool:
         """True if some number of rounds has a chance, times what it gains, that exceeds the cost.
@@ -94,8 +95,8 @@ def forecast_of(
     squares = np.where(np.eye(len(rows)) == 1, 0.0, error**2)
     point_error = (squares.sum(axis=1) / max(1, len(rows) - 1) / 2) ** 0.5
     shifts = point_error * noise * rng.normal(size=(_DRAWS, len(rows)))
-    chances = np.zeros(_MOST_ROUNDS)
-    for further in range(1, _MOST_ROUNDS + 1):
+    chances = np.zeros(MOST_ROUNDS)
+    for further in range(1, MOST_ROUNDS + 1):
         share = launches / (launches + further)
         means = estimate + shifts * (1 - share[place]) ** 0.5
         free = degrees + further * max(1, len(rows) - 1)

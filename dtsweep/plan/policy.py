@@ -25,8 +25,8 @@ class Round:
     """True if the points of a session are measured in turn, where they can be."""
     is_search: bool = False
     """True if it is a batch of a search, not a round of contenders or of all points."""
-    rounds_left: int | None = None
-    """Rounds, this one among them, that decide with probability 0.8; None without a forecast."""
+    rounds_left: float | None = None
+    """Rounds that decide, this one among them, as `Recommendation.rounds_to_decide`."""
     certificate: Certificate | None = None
     """Evidence for the points that a search has not measured before this round."""
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.launches import PER_SAMPLES
+from dtsweep.inference.forecast import MOST_ROUNDS
 from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import Answer
 from dtsweep.report.labels import trial_label
@@ -71,6 +72,8 @@ def _goal_parts(recommendation: Recommendation) -> list[str]:
     """Words of the goal, the least important last."""
     goal = recommendation.goal
     parts = [f" by {recommendation.objective.name}"]
+    if not recommendation.objective.maximize:
+        parts = [f" by lowest {recommendation.objective.name}"]
     if goal.where:
         parts.append(f" where {goal.where}")
     if goal.least_rate:
@@ -176,7 +179,10 @@ def _on_best(recommendation: Recommendation) -> Remark:
     words = _gain(least, recommendation, is_lower_limit=True)
     if words:
         words = f", by at least {words}"
-    return remark("better", least=words, lead=least, **_confidence(recommendation))
+    others = "all others"
+    if len(recommendation.not_measured) or recommendation.not_begun:
+        others = "all that were measured"
+    return remark("better", others=others, least=words, lead=least, **_confidence(recommendation))
 
 
 def _confidence(recommendation: Recommendation) -> dict[str, Any]:
@@ -184,7 +190,7 @@ def _confidence(recommendation: Recommendation) -> dict[str, Any]:
     assumed, sigma = "", recommendation.assumed_sigma
     if sigma is not None:
         between = "sessions" if recommendation.noise.has_turns else "launches"
-        assumed = f" by the usual {percent(sigma)} between {between}"
+        assumed = f", if {between} differ by {percent(sigma)} (assumed)"
     return {"confidence": recommendation.confidence, "assumed": assumed}
 
 
@@ -262,9 +268,10 @@ def _what_next(recommendation: Recommendation) -> list[Remark]:
     is_alone = answer is Answer.ONLY_CANDIDATE and not recommendation.not_begun
     if is_alone or recommendation.is_decided or recommendation.objective.is_exact:
         return []
-    if recommendation.is_futile:
-        return [_futile(recommendation)]
     rounds = recommendation.rounds_to_decide
+    is_far = rounds is not None and math.isinf(rounds)
+    if recommendation.question and (recommendation.is_futile or is_far):
+        return [_futile(recommendation, is_far=is_far)]
     run = run_that_decides(
         recommendation.goal,
         recommendation.question,
@@ -277,19 +284,23 @@ def _what_next(recommendation: Recommendation) -> list[Remark]:
         return [remark("longer_windows", run=run, setting=noise.limit)]
     time = ""
     if rounds is None and answer is Answer.UNDECIDED and recommendation.question:
-        time = " (for how long is not known)"
+        time = " (how many launches it takes is not known)"
     if recommendation.seconds_to_decide:
         time = f" (about {duration(recommendation.seconds_to_decide)})"
     return [remark("run", run=run, time=time)]
 
 
-def _futile(recommendation: Recommendation) -> Remark:
-    """Say what settles the question without further rounds."""
+def _futile(recommendation: Recommendation, *, is_far: bool) -> Remark:
+    """Say what settles the question without further rounds, and why these do not."""
     most = float(recommendation.contenders["possible_gain"].max())
     way = "measure on a quiet machine"
     if recommendation.objective.is_relative and 0 < most <= _LARGEST_LOSS:
-        way = f"`--indifference {math.ceil(most * 100)}%` settles it at once"
-    return remark("futile", way=way)
+        loss = f"{math.ceil(most * 100)}"
+        way = f"accept {loss} % less: `--indifference {loss}%` settles it at once"
+    why = "more rounds would cost more time than they can win"
+    if is_far:
+        why = f"over {MOST_ROUNDS} more launches may be needed"
+    return remark("futile", way=way, why=why)
 
 
 def _gain(gain: float, recommendation: Recommendation, *, is_lower_limit: bool = False) -> str:
@@ -342,14 +353,18 @@ def _figures(recommendation: Recommendation) -> Remark:
     # A condition on the column that is the latency needs it once.
     values = {quantity_of(point, name): _figure(point, name) for name in reversed(known)}
     figures = list(reversed(values.values()))
-    unknown = ""
+    notes = [" (±: 95 %)", ""]
     if any("~" in figure for figure in figures):
-        unknown = f" ({WIDE_MARK})"
-    one = remark("figures", figures=figures, unknown=unknown)
-    while len(one.text) > LONGEST_LINE and len(figures) > 1:
-        figures = figures[:-1]
-        one = remark("figures", figures=figures, unknown=unknown)
-    return one
+        notes = [f" ({WIDE_MARK})"]
+    elif not any("±" in figure for figure in figures):
+        notes = [""]
+    return first_that_fits(
+        [
+            remark("figures", figures=figures[:count], note=note)
+            for count in range(len(figures), 0, -1)
+            for note in notes
+        ]
+    )
 
 
 def _figure(point: pd.Series[Any], name: str) -> str:

@@ -35,6 +35,9 @@ def lead(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]
     plain, row = _plain_choice(recommendation), others.iloc[0]
     name = _name_of(row, recommendation, varying, plain=plain).removeprefix("the one ")
     by = _better_by(row, recommendation)
+    if by.startswith("at least"):
+        # By how much is said with how sure it is.
+        by = "better than"
     long, short = _over_plain(recommendation, row, varying, plain=plain)
     options = [(f", {name}", long), ("", long), (f", {name}", short), ("", short)]
     return [first_that_fits([remark("lead", by=by, next=of, plain=words) for of, words in options])]
@@ -74,7 +77,7 @@ def _name_of(
     label, mode = trial_label(row, differing), point_label(row, [])
     settings = label.removeprefix(mode).strip()
     if plain is not None and row["point_id"] == plain["point_id"]:
-        return f"plain ddp with {settings}".removesuffix(" with ")
+        return f"the baseline ddp with {settings}".removesuffix(" with ")
     if settings and mode == point_label(point, []):
         return f"the one with {settings}"
     return label
@@ -92,10 +95,10 @@ def _over_plain(
     if plain is None or is_named or not recommendation.objective.is_relative:
         return "", ""
     if plain is recommendation.point:
-        return "; it is plain ddp itself", ""
+        return "; it is the baseline ddp itself", ""
     words = f"; it is {_better_by(plain, recommendation)}"
     name = _name_of(plain, recommendation, varying, plain=plain)
-    return f"{words} {name}", f"{words} plain ddp"
+    return f"{words} {name}", f"{words} the baseline ddp"
 
 
 def _plain_choice(recommendation: Recommendation) -> pd.Series[Any] | None:

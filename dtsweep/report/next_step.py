@@ -33,7 +33,7 @@ def _goal_setting(goal: Goal) -> str:
 
 
 def run_that_decides(
-    goal: Goal, question: Question | None, *, harness: str, launches: int, rounds: int | None
+    goal: Goal, question: Question | None, *, harness: str, launches: int, rounds: float | None
 ) -> str:
     """Name the run that would decide, as a clause.
 
@@ -54,8 +54,8 @@ def run_that_decides(
     if question.goal != goal:
         return f"run the sweep with {setting}"
     if launches + (rounds or 1) <= question.max_launches:
-        return "run the same command again, it goes on"
-    return f"run the same command with `--max-launches {launches + (rounds or launches)}`"
+        return "run the same command again: it continues"
+    return f"run the same command with `--max-launches {launches + (rounds or launches):g}`"
 
 
 def run_with_launches(study: Study) -> str:

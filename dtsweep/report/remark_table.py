@@ -18,7 +18,7 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
         "single_launch": (
             "{name}For now take {point}: best of {candidates}{goal}, each launched once."
         ),
-        "only_candidate": "{name}Take {point}: the only candidate{goal}.",
+        "only_candidate": "{name}Take {point}: no other point fits{goal}.",
         "no_answer": (
             "{name}No answer yet: 1 of {asked} planned points has a number, {point}{goal}."
         ),
@@ -27,10 +27,10 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
         "others_equal": "{count:# other} with the same value; it has the highest samples_per_s.",
         "others_lower": "Every other one has a lower value.",
         "others_higher": "Every other one has a higher value.",
-        "better": "{confidence:limit} sure{assumed}: it is better than all others{least}.",
+        "better": "{confidence:limit} sure{assumed}: it is better than {others}{least}.",
         "better_assumed": (
-            "Likely the best: it leads by more than launches of a point usually differ "
-            "({sigma:limit})."
+            "Likely the best: it leads by more than launches of a point differ "
+            "({sigma:limit}, assumed)."
         ),
         "none_better": "{confidence:limit} sure{assumed}: no other one is better{why}.",
         "others_at_most": (
@@ -42,14 +42,15 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
         ),
         "loss_unknown": "How much it loses at most to the best is not known{reason}.",
         "one_launch_open": (
-            "Not sure: {count:# other} may be as good; launches usually differ by {sigma:limit}."
+            "Not sure: {count:# other} may be as good, if launches differ by {sigma:limit} "
+            "(assumed)."
         ),
         "others_failed": "There is nothing to compare it with: the others have no number.",
-        "no_other": "There is nothing to compare it with: no other point is a candidate.",
+        "no_other": "It was compared with nothing: it is the only point that fits.",
         "limit": "Limited by {bound}{share}.",
         "limit_of_part": "Largest part: {part}; what limits that is not known.",
         "limit_unknown": "What limits it is not known{reason}.",
-        "figures": "It has {figures:all}{unknown}.",
+        "figures": "It has {figures:all}{note}.",
         "on_frontier": (
             "Frontier: {settled} of {points:# point} on it, {open} open; each within "
             "{zone:limit} ({confidence:limit} confidence each)."
@@ -58,7 +59,7 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
     "next": {
         "run": "Next: {run}{time}.",
         "longer_windows": "Next: {run}, with longer windows: `Measure({setting}=…)`.",
-        "futile": "Next: {way}; more rounds would cost more time than they can win.",
+        "futile": "Next: {way}; {why}.",
         "frontier_again": (
             "The same command goes on, and `--goal throughput` asks for the best one."
         ),
@@ -131,7 +132,7 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
         "alternative": "Alternative with {advantage}: {point} has {figures:and}{why_not}.",
         "objectives": "Frontiers are of {objectives:all}; the plot shows step time and throughput.",
         "only_where": (
-            "Only points where {where}: {count:# point} left out; trials are counted of all."
+            "Only points where {where}: {count:# point} left out, whose trials are counted above."
         ),
         "noise": (
             "Noise{where}: samples/s of one point differ by {sigma:share1} between launches "

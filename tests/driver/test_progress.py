@@ -58,7 +58,7 @@ def test_a_round_says_what_is_open_and_the_live_line_too() -> None:
     progress.begin_round(replace(plan, last_round=later, duration=took))
     assert out.getvalue() == "round 3: 2 contenders, about 2 min\n"
     assert "round 3: 2 contenders" in progress._line().plain
-    for left, words in ((1, "; it should decide"), (3, "; to decide, about 3 such rounds, 6 min")):
+    for left, words in ((1, "; it should decide"), (3, "; about 3 such rounds are needed, 6 min")):
         forecast = replace(later, rounds_left=left)
         progress.begin_round(replace(plan, last_round=forecast, duration=took))
         assert out.getvalue().endswith(f"round 3: 2 contenders, about 2 min{words}\n")
