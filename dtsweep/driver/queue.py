@@ -175,7 +175,8 @@ class Queue:
                 replace(self._task_of(other, 1), known_peak_bytes=other.known_peak_bytes)
                 for other in others
             ]
-            return replace(trial, in_turn=others), replace(task, in_turn=tasks)
+            task = replace(task, in_turn=tasks, turns_by=_turns_by(self._sweep))
+            return replace(trial, in_turn=others), task
         is_profiled = self._is_profiled and trial.point.mode.can_restart
         has_tries = self._profiles[trial.point.world] < _PROFILE_TRIES
         return trial, replace(task, is_profiled=is_profiled and has_tries)
@@ -307,3 +308,14 @@ class Queue:
         others = {world: one for world, one in self._canaries.items() if world != full.world}
         self._canaries = {**others, **smaller}
         queue.watch_again(self._sweep, self._canaries)
+
+
+def _turns_by(sweep: Sweep) -> str | None:
+    """Column that alone decides between all points of a sweep; None where more than it counts."""
+    question = sweep.question
+    goal = question.goal if question else None
+    has_models = any(name.startswith(("workload.", "args.")) for name in sweep.axes)
+    if goal is None or goal.where or goal.least_rate or has_models:
+        return None
+    column = goal.maximize or goal.minimize
+    return column if column in ("samples_per_s", "latency_s") else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dtsweep.inference.variance import Numbers
-from dtsweep.measure.cycles import LEAST_CYCLES, effects_of
+from dtsweep.measure.cycles import LEAST_CYCLES, effects_of, in_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,12 +61,14 @@ def with_turns(
 
 
 def _logarithms(turns: pd.Series[Any]) -> Numbers | None:
-    """(points, cycles) logarithms of the cycles that all have; None if they are too few."""
-    lists = [np.asarray(() if turn is None else turn, dtype=np.float64) for turn in turns]
-    cycles = min(map(len, lists))
-    values = np.array([turn[:cycles] for turn in lists])
-    values = values[:, (np.isfinite(values) & (values > 0)).all(axis=0)]
-    if len(values) < 2 or values.shape[1] < LEAST_CYCLES:
+    """(points, cycles) logarithms, nan where a point had no turn; None if they are too few."""
+    lists = [() if turn is None else turn for turn in turns]
+    if len(lists) < 2:
+        return None
+    values = in_columns(lists)
+    values[~(np.isfinite(values) & (values > 0))] = np.nan
+    values = values[:, (~np.isnan(values)).sum(axis=0) > 1]
+    if (~np.isnan(values)).sum(axis=1).min() < LEAST_CYCLES:
         return None
     logs: Numbers = np.log(values)
     return logs

@@ -190,7 +190,7 @@ def _confidence(recommendation: Recommendation) -> dict[str, Any]:
     assumed, sigma = "", recommendation.assumed_sigma
     if sigma is not None:
         between = "sessions" if recommendation.noise.has_turns else "launches"
-        assumed = f", if {between} differ by {percent(sigma)} (assumed)"
+        assumed = f", if {between} differ by {percent(sigma)}"
     return {"confidence": recommendation.confidence, "assumed": assumed}
 
 

@@ -53,6 +53,12 @@ class Task:
     in_turn: Sequence[Task] = ()
     """Attempts at other points that are measured in turn with this one, in its world or less."""
 
+    turns_by: str | None = None
+    """Column by which points in turn are compared, `samples_per_s` or `latency_s`.
+
+    Those that are clearly not the best by it have no further turns. None: all have as many.
+    """
+
     is_alone: bool = False
     """True if it can't be measured in turn, after all, and keeps a window of its own."""
 

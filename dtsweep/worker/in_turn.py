@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from dtsweep.hardware.random_states import RandomStates
-from dtsweep.measure.cycles import LEAST_CYCLES, is_settled
+from dtsweep.measure.cycles import LEAST_CYCLES, in_columns, standing
 from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.stopping import LEAST_STEPS
 from dtsweep.metrics.rank_result import Measured
@@ -182,36 +182,48 @@ def _take_turns(contenders: Sequence[_Contender], task: Task, device: torch.devi
     """Run cycle after cycle, each in another order, until rank 0 has a reason to stop."""
     # The same on all ranks.
     order = random.Random(task.attempt_id)
-    number = 0.0
+    active, number = contenders, 0.0
     while not number:
-        for contender in order.sample(contenders, len(contenders)):
+        for contender in order.sample(active, len(active)):
             contender.turn()
-        (number,) = max_over_ranks(device, _ENDS.index(_reason(contenders, task.measure)))
+        reason, is_out = _after_cycle(contenders, active, task)
+        number, *agreed = max_over_ranks(device, _ENDS.index(reason), *is_out)
+        active = [one for one, out in zip(contenders, agreed, strict=True) if not out]
     return _ENDS[round(number)]
 
 
-def _reason(contenders: Sequence[_Contender], measure: Measure) -> str:
-    """Reason to stop after a cycle, by what this rank knows; empty to go on."""
-    members = [contender for contender in contenders if contender.step_s]
-    cycles = max(len(contender.step_s) for contender in contenders)
-    if len(members) < len(contenders) or cycles < LEAST_CYCLES:
-        return _GO_ON
-    if max(contender.seconds for contender in members) >= measure.max_seconds:
-        return "max_seconds"
-    if min(contender.steps for contender in members) >= measure.max_steps:
-        return "max_steps"
+def _after_cycle(
+    contenders: Sequence[_Contender], active: Sequence[_Contender], task: Task
+) -> tuple[str, Sequence[bool]]:
+    """Reason to stop, empty to go on, and which contenders have no further turns.
+
+    By what this rank knows: only one that is in all worlds knows enough.
+    """
+    measure, is_out = task.measure, [one not in active for one in contenders]
+    cycles = max(len(one.step_s) for one in contenders)
+    if not all(one.step_s for one in contenders) or cycles < LEAST_CYCLES:
+        return _GO_ON, is_out
+    limit = _limit(active, measure)
     is_long = all(
-        contender.seconds >= measure.min_seconds and contender.steps >= measure.min_steps
-        for contender in members
+        one.seconds >= measure.min_seconds and one.steps >= measure.min_steps for one in active
     )
-    is_long = is_long and cycles >= _LEAST_CYCLES_TO_STOP
-    return "precise" if is_long and _is_settled(members, measure) else _GO_ON
+    if limit or not is_long or cycles < _LEAST_CYCLES_TO_STOP:
+        return limit, is_out
+    if measure.half_width is None or len(contenders) == 1:
+        return "precise", is_out
+    logs = -np.log(in_columns([one.step_s for one in contenders]))
+    if task.turns_by != "latency_s":
+        logs += np.log([[one.task.point.global_batch] for one in contenders])
+    now = standing(logs, half_width=measure.half_width)
+    if now.is_settled:
+        return "precise", is_out
+    if task.turns_by is not None:
+        is_out = [out or bool(late) for out, late in zip(is_out, now.is_behind, strict=True)]
+    return _GO_ON, is_out
 
 
-def _is_settled(members: Sequence[_Contender], measure: Measure) -> bool:
-    """True if the rates of points are told apart, or known to be as near as is asked for."""
-    if measure.half_width is None:
-        return True
-    step_s = np.array([contender.step_s for contender in members])
-    samples = np.array([contender.task.point.global_batch for contender in members])
-    return is_settled(step_s, samples, half_width=measure.half_width)
+def _limit(active: Sequence[_Contender], measure: Measure) -> str:
+    """Limit of time or steps that is reached; empty if none is."""
+    if max(one.seconds for one in active) >= measure.max_seconds:
+        return "max_seconds"
+    return "max_steps" if min(one.steps for one in active) >= measure.max_steps else _GO_ON

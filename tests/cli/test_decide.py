@@ -33,8 +33,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_recommend_gives_the_answer_and_the_code(study: Path) -> None:
     said = in_one_line("recommend", study)
     assert said.startswith("For now take ddp workers=2 micro_batch=64 accumulation=1: best of 10")
-    assert "Likely the best: it leads by more than launches of a point usually differ" in said
-    assert "Next: run the same command again, it goes on." in said
+    assert "Likely the best: it leads by more than launches of a point differ" in said
+    assert "Next: run the same command again: it continues." in said
     assert "Point(workers=2, micro_batch=64" in said
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dtsweep.measure.cycles import is_settled
+from dtsweep.measure.cycles import effects_of, in_columns, standing
 
 CYCLES = 40
 
@@ -26,10 +26,39 @@ def turns(*rates: float, noise: float, seed: int = 0) -> tuple[np.ndarray, np.nd
         ((100, 100), 0.3, False),
         ((100, 40), 0.3, True),
         ((100, 40, 95), 0.3, False),
-        ((100,), 0.3, True),
     ],
 )
 def test_points_are_settled_by_their_rates_whatever_the_lengths_of_their_steps(
     rates: tuple[float, ...], noise: float, expected: bool
 ) -> None:
-    assert is_settled(*turns(*rates, noise=noise), half_width=0.02) is expected
+    step_s, samples = turns(*rates, noise=noise)
+    logs = np.log(samples[:, None] / step_s)
+    assert standing(logs, half_width=0.02).is_settled is expected
+
+
+def test_a_point_that_is_clearly_behind_is_named_and_others_are_not() -> None:
+    step_s, samples = turns(100, 40, 98, noise=0.1)
+    found = standing(np.log(samples[:, None] / step_s), half_width=0.001)
+    assert found.is_behind.tolist() == [False, True, False]
+
+
+def test_points_that_have_left_keep_their_distance_from_those_that_went_on() -> None:
+    rng = np.random.default_rng(2)
+    swings = rng.normal(0, 0.3, CYCLES)
+    true = np.array([0.0, -0.02, -0.5, -0.6])
+    logs = true[:, None] + swings + rng.normal(0, 0.01, (4, CYCLES))
+    turns_of_points = [
+        logs[0].tolist(),
+        logs[1].tolist(),
+        logs[2, :8].tolist(),
+        logs[3, :12].tolist(),
+    ]
+    levels, errors = effects_of(in_columns(turns_of_points))
+    assert levels - levels[0] == pytest.approx(true, abs=0.02)
+    whole = effects_of(logs)
+    # Two points that went on are known as well as if they had been alone.
+    assert errors[:2] == pytest.approx(whole.errors[:2], rel=0.5)
+    assert (errors[2:] > errors[:2].max()).all()
+    # The last cycle of one point compares nothing.
+    longer = in_columns([[*turns_of_points[0], 9.0], *turns_of_points[1:]])
+    assert longer.shape == (4, CYCLES)

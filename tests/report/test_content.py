@@ -289,7 +289,7 @@ def test_a_report_can_be_of_other_objectives_and_of_points_that_meet_a_condition
     objectives, condition = content.doubts[:2]
     assert objectives.numbers["objectives"] == ["memory_peak_bytes small", "samples_per_s large"]
     assert condition.text == (
-        "Only points where workers<=1: 1 point left out; trials are counted of all."
+        "Only points where workers<=1: 1 point left out, whose trials are counted above."
     )
     condition, unknown, *_ = content_of(trials(*rows), where="step_p99_s<=1").doubts
     assert condition.numbers == {"where": "step_p99_s<=1", "count": 0}

@@ -55,8 +55,10 @@ def test_an_answer_has_six_lines_at_most_each_of_them_short() -> None:
     text = said(launches("a", 100, workers=1), launches("b", 140, workers=2))
     first, second, third, fourth, fifth, *_ = text.splitlines()
     assert first == "Take ddp workers=2: the best of 2 by samples_per_s."
-    assert second == "It is 40 % better than the next, with workers=1; it is plain ddp itself."
-    sure = r"95 % sure: it is better than all others, by at least (3[89]\.\d) %\."
+    assert (
+        second == "It is 40 % better than the next, with workers=1; it is the baseline ddp itself."
+    )
+    sure = r"95 % sure.*: it is better than all others, by at least (3[89]\.\d) %\."
     assert re.fullmatch(sure, third)
     assert fourth.startswith("What limits it is not known")
     assert re.fullmatch(r"It has 14\d\.\d ± \d\.\d samples/s; a median step .* ms\.", fifth)
@@ -89,9 +91,13 @@ PLAIN = {"workers": 2, "micro_batch": 16}
 @pytest.mark.parametrize(
     ("best", "other", "words"),
     [
-        ({**PLAIN, "micro_batch": 64}, PLAIN, "the next, plain ddp with micro_batch=16."),
-        (PLAIN, {**PLAIN, "accumulation": 4}, "with accumulation=4; it is plain ddp itself."),
-        ({**PLAIN, "sync": "ring"}, PLAIN, "the next, plain ddp."),
+        ({**PLAIN, "micro_batch": 64}, PLAIN, "the next, the baseline ddp with micro_batch=16."),
+        (
+            PLAIN,
+            {**PLAIN, "accumulation": 4},
+            "with accumulation=4; it is the baseline ddp itself.",
+        ),
+        ({**PLAIN, "sync": "ring"}, PLAIN, "the next, the baseline ddp."),
         ({**PLAIN, "sync": "ring"}, {**PLAIN, "workers": 1}, "the next, ddp workers=1."),
     ],
 )
@@ -180,8 +186,8 @@ THROUGHPUT = Question(goal=GOALS["throughput"])
     [
         (None, 4, "run the sweep with `--goal throughput`, without `repeats` (about 7 min)"),
         (replace(THROUGHPUT, max_launches=4), 4, "run the same command with `--max-launches 7`"),
-        (replace(THROUGHPUT, max_launches=60), 4, "run the same command again, it goes on"),
-        (replace(THROUGHPUT, max_launches=4), None, "run the same command again, it goes on"),
+        (replace(THROUGHPUT, max_launches=60), 4, "run the same command again: it continues"),
+        (replace(THROUGHPUT, max_launches=4), None, "run the same command again: it continues"),
         (Question(goal=None), 4, "run the sweep with `--goal throughput`"),
     ],
 )
@@ -194,10 +200,10 @@ def test_undecided_names_what_may_be_better_how_much_it_loses_and_one_run_with_i
     (advice,) = advice_on([found], ["workers"])
     first, second, third, fourth, _ = [one.text for one in advice.answer]
     assert first == "For now take ddp workers=2: undecided which of 2 is best by samples_per_s."
-    assert second == "The one with workers=1 may be better; it is plain ddp itself."
-    sure = r"95 % sure by .+: it loses at most [\d.]+ % to the best, after 3 \w+\."
+    assert second == "The one with workers=1 may be better; it is the baseline ddp itself."
+    sure = r"95 % sure, if .+: it loses at most [\d.]+ % to the best, after 3 \w+\."
     assert re.fullmatch(sure, third)
-    time = "(about 7 min)" if rounds else "(for how long is not known)"
+    time = "(about 7 min)" if rounds else "(how many launches it takes is not known)"
     assert fourth == f"Next: {step.removesuffix(f' {time}')} {time}."
 
 
@@ -230,9 +236,11 @@ def test_a_loss_without_a_useful_limit_is_not_known_and_a_useful_one_settles_it(
 
     loud = told(2.0, 0.05)
     assert "loss_unknown" in loud
-    assert loud["futile"] == {"way": "measure on a quiet machine"}
+    assert loud["futile"]["way"] == "measure on a quiet machine"
     near = told(0.05, 0.001)
-    assert re.fullmatch(r"`--indifference \d+%` settles it at once", near["futile"]["way"])
+    assert re.fullmatch(
+        r"accept (\d+) % less: `--indifference \1%` settles it at once", near["futile"]["way"]
+    )
 
 
 SINGLE = (("a", 100), ("b", 102), ("c", 60))
@@ -242,7 +250,7 @@ def test_one_launch_each_is_said_to_decide_nothing() -> None:
     points = [launches(*of, count=1, workers=n) for n, of in zip((1, 2, 4), SINGLE, strict=True)]
     first, _, third, *_ = text = said(*points).splitlines()
     assert first == ("For now take ddp workers=2: best of 3 by samples_per_s, each launched once.")
-    assert third == "Not sure: 1 other may be as good; launches usually differ by 3 %."
+    assert third == "Not sure: 1 other may be as good, if launches differ by 3 % (assumed)."
     assert "Next: run the sweep with `--goal throughput`, without `repeats`." in text
     inside = [[row | {"harness": "in_process"} for row in point] for point in points]
     assert "Next: run the sweep on Ray with `--goal throughput`." in said(*inside)

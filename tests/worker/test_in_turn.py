@@ -46,6 +46,7 @@ class Sleepy:
 
     step_s: float = SLEEP_S
     is_compiled: bool = False
+    jitter: float = 0.0
 
     def build(self) -> nn.Module:
         model = nn.Sequential(nn.Linear(4, 4))
@@ -57,7 +58,7 @@ class Sleepy:
         return torch.ones(len(samples), 4, device=device)
 
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
-        time.sleep(self.step_s)
+        time.sleep(self.step_s * (1 + self.jitter * (random.random() - 0.5)))
         answer: Tensor = model(batch)
         return answer.square().mean()
 
@@ -65,7 +66,7 @@ class Sleepy:
 def sweep_of(fields: dict[str, Any], measure: Measure) -> tuple[Sweep, Point, Task]:
     fields = dict(fields)
     own: dict[str, Any] = {
-        name: fields.pop(name) for name in ("step_s", "is_compiled") if name in fields
+        name: fields.pop(name) for name in ("step_s", "is_compiled", "jitter") if name in fields
     }
     workload = Sleepy(**own)
     of_task: dict[str, Any] = {"known_peak_bytes": 2**20}
@@ -211,3 +212,23 @@ def test_the_ranks_have_their_world_back(turns: Turns) -> None:
         assert after["size"] == 2
         assert after["variables"] == ("2", "2")
         assert len(after["warm"]) == 1
+
+
+def test_a_point_that_is_clearly_slower_has_no_further_turns() -> None:
+    measure = Measure(half_width=0.005, warmup_steps=2, min_steps=5, min_seconds=0.5, max_seconds=4)
+    fields: list[dict[str, Any]] = [
+        {"jitter": 1.0},
+        {"jitter": 1.0, "step_s": 2 * SLEEP_S},
+        {"jitter": 1.0, "learning_rate": 0.2},
+    ]
+    first, *others = (sweep_of(one, measure)[2] for one in fields)
+    task = replace(first, in_turn=others, turns_by="samples_per_s")
+    sent = results_of(be_rank, task, workers=2)
+    for _, result, _ in sent:
+        turns = [
+            int(one.measured.steps["turn"].max()) + 1
+            for one in (result, *result.in_turn)
+            if one is not None and one.measured is not None
+        ]
+        assert turns[1] >= 8
+        assert turns[0] == turns[2] > turns[1]
