@@ -59,7 +59,7 @@ def test_the_highest_throughput_is_the_best_and_its_runner_up_is_named() -> None
     assert (found.others["ratio_low"] > 1).all()
     assert found.contenders.empty
     assert (found.others["possible_gain"] < 0).all()
-    assert (found.rounds_to_decide, found.is_futile) == (0, False)
+    assert (found.rounds_to_decide, found.is_futile, found.assumed_sigma) == (0, False, None)
     by_energy = [
         launches("a", 100, energy_j_per_sample=2.0),
         launches("b", 90, energy_j_per_sample=1.0),
@@ -243,11 +243,6 @@ def test_what_is_known_of_noise_in_general_bounds_that_of_two_launches(
     assert (found.point["workers"], found.answer) == (64, answer)
     assert found.is_decided == repeated
     assert found.assumed_sigma == (PRIOR_SIGMA if repeated else None)
-
-
-def test_launches_that_show_less_noise_than_is_known_in_general_need_no_prior() -> None:
-    quiet = one(launches("a", 100, noise=0.001), launches("b", 140, noise=0.001))
-    assert quiet.assumed_sigma is None
 
 
 def test_a_condition_leaves_points_out_and_counts_those_it_is_unknown_of() -> None:

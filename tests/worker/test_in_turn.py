@@ -223,12 +223,8 @@ def test_a_point_that_is_clearly_slower_has_no_further_turns() -> None:
     ]
     first, *others = (sweep_of(one, measure)[2] for one in fields)
     task = replace(first, in_turn=others, turns_by="samples_per_s")
-    sent = results_of(be_rank, task, workers=2)
-    for _, result, _ in sent:
-        turns = [
-            int(one.measured.steps["turn"].max()) + 1
-            for one in (result, *result.in_turn)
-            if one is not None and one.measured is not None
-        ]
+    for _, result, _ in results_of(be_rank, task, workers=2):
+        measured = [one.measured for one in (result, *result.in_turn) if one and one.measured]
+        turns = [int(one.steps["turn"].max()) + 1 for one in measured]
         assert turns[1] >= 8
         assert turns[0] == turns[2] > turns[1]
