@@ -11,7 +11,7 @@ sweep = Sweep(
         "sync": ["ddp", "local_sgd", "parameter_server"],
     },
     skip=lambda p: "over 128 samples a step" if p.global_batch > 128 else None,
-    measure=Measure(half_width=0.05, min_seconds=0.3, max_seconds=6),
+    measure=Measure(half_width=0.05, min_seconds=0.3, max_seconds=8),
     goal="throughput",  # the best, or one that is equal to it within 5 %
     indifference=0.05,
     max_launches=4,
