@@ -175,7 +175,12 @@ class Queue:
                 replace(self._task_of(other, 1), known_peak_bytes=other.known_peak_bytes)
                 for other in others
             ]
-            task = replace(task, in_turn=tasks, turns_by=_turns_by(self._sweep))
+            task = replace(
+                task,
+                in_turn=tasks,
+                turns_by=_turns_by(self._sweep, [trial, *others]),
+                known_peak_bytes=trial.known_peak_bytes,
+            )
             return replace(trial, in_turn=others), task
         is_profiled = self._is_profiled and trial.point.mode.can_restart
         has_tries = self._profiles[trial.point.world] < _PROFILE_TRIES
@@ -310,12 +315,14 @@ class Queue:
         queue.watch_again(self._sweep, self._canaries)
 
 
-def _turns_by(sweep: Sweep) -> str | None:
-    """Column that alone decides between all points of a sweep; None where more than it counts."""
+def _turns_by(sweep: Sweep, trials: Sequence[Trial]) -> str | None:
+    """Column that alone decides between points of a sweep; None where more than it counts."""
     question = sweep.question
     goal = question.goal if question else None
     has_models = any(name.startswith(("workload.", "args.")) for name in sweep.axes)
-    if goal is None or goal.where or goal.least_rate or has_models:
+    has_semantics = len({trial.point.semantics for trial in trials}) > 1
+    if goal is None or goal.where or goal.least_rate or has_models or has_semantics:
         return None
-    column = goal.maximize or goal.minimize
-    return column if column in ("samples_per_s", "latency_s") else None
+    if goal.minimize == "latency_s":
+        return "latency_s"
+    return "samples_per_s" if goal.maximize == "samples_per_s" else None

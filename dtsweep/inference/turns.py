@@ -51,8 +51,9 @@ def with_turns(
     windows = np.log(trials[name.removeprefix("turn_")].astype("float64"))
     for group, members in trials.groupby("turn_group", sort=False):
         logs = _logarithms(members[name])
-        if logs is not None:
-            rows, (levels, errors) = members.index, effects_of(logs)
+        is_enough = (~np.isnan(logs)).sum(axis=1) >= LEAST_CYCLES
+        if is_enough.sum() > 1:
+            rows, (levels, errors) = members.index[is_enough], effects_of(logs[is_enough])
             shifts = levels - (windows[rows] - windows[rows].mean())
             columns.loc[rows, "value"] += sign * power * shifts
             columns.loc[rows, "value_error"] = errors
@@ -60,15 +61,12 @@ def with_turns(
     return columns
 
 
-def _logarithms(turns: pd.Series[Any]) -> Numbers | None:
-    """(points, cycles) logarithms, nan where a point had no turn; None if they are too few."""
+def _logarithms(turns: pd.Series[Any]) -> Numbers:
+    """(points, cycles) logarithms, nan where a point had no turn; no cycle has a single point."""
     lists = [() if turn is None else turn for turn in turns]
     if len(lists) < 2:
-        return None
+        return np.full((len(lists), 0), np.nan)
     values = in_columns(lists)
     values[~(np.isfinite(values) & (values > 0))] = np.nan
-    values = values[:, (~np.isnan(values)).sum(axis=0) > 1]
-    if (~np.isnan(values)).sum(axis=1).min() < LEAST_CYCLES:
-        return None
-    logs: Numbers = np.log(values)
+    logs: Numbers = np.log(values[:, (~np.isnan(values)).sum(axis=0) > 1])
     return logs

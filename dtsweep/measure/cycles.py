@@ -52,7 +52,10 @@ def effects_of(logs: Series) -> _TurnEffects:
     [0.01, -0.01]
     """
     is_present = ~np.isnan(logs)
+    common = logs[:, is_present.all(axis=0)]
     levels = np.zeros(len(logs))
+    if common.size:
+        levels = np.median(common - common.mean(axis=0), axis=1)
     for _ in range(1 if is_present.all() else _FITS):
         residuals = logs - np.nanmean(logs - levels[:, None], axis=0)
         kept = [_trimmed(row[present]) for row, present in zip(residuals, is_present, strict=True)]
@@ -95,21 +98,22 @@ class Standing(NamedTuple):
     """(points,) True if it is clearly not the best: further turns of it say little."""
 
 
-def standing(logs: Series, *, half_width: float) -> Standing:
+def standing(logs: Series, has_left: NDArray[np.bool_], *, half_width: float) -> Standing:
     """Compare points with the best one, by logarithms of what counts.
 
     Args:
         logs: (points, cycles) as `in_columns` gives them, two points at least; the best is the
             largest.
+        has_left: (points,) True for those that were behind before, and stay so.
         half_width: of the 95 % interval of a distance, in logarithms.
     """
     levels, errors = effects_of(logs)
-    best = int(levels.argmax())
+    best = int(np.where(has_left, -np.inf, levels).argmax())
     distances = levels[best] - levels
     cycles = (~np.isnan(logs)).sum(axis=1)
     widths = np.array([students_t(count - 1) for count in cycles])
     widths = widths * np.hypot(errors, errors[best])
-    is_behind = distances > 2 * widths
+    is_behind = has_left | (distances > 2 * widths)
     is_known = (widths <= half_width) | is_behind
     is_known[best] = True
     is_behind[best] = False

@@ -97,7 +97,7 @@ class Settle:
                     points=contenders,
                     measure=measure,
                     in_turn=in_turn,
-                    rounds_left=decision.rounds,
+                    rounds_left=decision.rounds or None,
                 )
             )
         return rounds

@@ -182,7 +182,13 @@ def _on_best(recommendation: Recommendation) -> Remark:
     others = "all others"
     if len(recommendation.not_measured) or recommendation.not_begun:
         others = "all that were measured"
-    return remark("better", others=others, least=words, lead=least, **_confidence(recommendation))
+    sure = _confidence(recommendation)
+    return first_that_fits(
+        [
+            remark("better", others=others, least=least_words, lead=least, **sure)
+            for least_words in (words, "")
+        ]
+    )
 
 
 def _confidence(recommendation: Recommendation) -> dict[str, Any]:
@@ -268,38 +274,38 @@ def _what_next(recommendation: Recommendation) -> list[Remark]:
     is_alone = answer is Answer.ONLY_CANDIDATE and not recommendation.not_begun
     if is_alone or recommendation.is_decided or recommendation.objective.is_exact:
         return []
-    rounds = recommendation.rounds_to_decide
-    is_far = rounds is not None and math.isinf(rounds)
-    if recommendation.question and (recommendation.is_futile or is_far):
-        return [_futile(recommendation, is_far=is_far)]
+    question, rounds = recommendation.question, recommendation.rounds_to_decide
+    if recommendation.is_futile:
+        return [_futile(recommendation, why="more rounds would not pay")]
+    # Turns are as many as pay.
+    has_short_windows = noise.is_mostly_imprecise and not noise.has_turns
+    is_asked = question is not None and question.goal == recommendation.goal
+    if rounds == math.inf and is_asked and not has_short_windows:
+        return [_futile(recommendation, why=f"over {MOST_ROUNDS} more launches may be needed")]
     run = run_that_decides(
         recommendation.goal,
-        recommendation.question,
+        question,
         harness=recommendation.point["harness"],
         launches=_launches(recommendation),
         rounds=rounds,
     )
-    # Turns are as many as pay.
-    if noise.is_mostly_imprecise and not noise.has_turns:
+    if has_short_windows:
         return [remark("longer_windows", run=run, setting=noise.limit)]
     time = ""
-    if rounds is None and answer is Answer.UNDECIDED and recommendation.question:
+    if rounds is None and answer is Answer.UNDECIDED and question:
         time = " (how many launches it takes is not known)"
     if recommendation.seconds_to_decide:
         time = f" (about {duration(recommendation.seconds_to_decide)})"
     return [remark("run", run=run, time=time)]
 
 
-def _futile(recommendation: Recommendation, *, is_far: bool) -> Remark:
-    """Say what settles the question without further rounds, and why these do not."""
+def _futile(recommendation: Recommendation, *, why: str) -> Remark:
+    """Say what settles the question without further rounds."""
     most = float(recommendation.contenders["possible_gain"].max())
     way = "measure on a quiet machine"
     if recommendation.objective.is_relative and 0 < most <= _LARGEST_LOSS:
         loss = f"{math.ceil(most * 100)}"
-        way = f"accept {loss} % less: `--indifference {loss}%` settles it at once"
-    why = "more rounds would cost more time than they can win"
-    if is_far:
-        why = f"over {MOST_ROUNDS} more launches may be needed"
+        way = f"accept {loss} % less with `--indifference {loss}%`"
     return remark("futile", way=way, why=why)
 
 

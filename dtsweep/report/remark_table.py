@@ -37,10 +37,10 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
             "{confidence:limit} sure{assumed}: no other one is more than {most} better{why}."
         ),
         "loses_at_most": (
-            "{confidence:limit} sure{assumed}: it loses at most {most} to the best, after "
+            "{confidence:limit} sure{assumed}: the best is at most {most} better, after "
             "{launches:# launch}."
         ),
-        "loss_unknown": "How much it loses at most to the best is not known{reason}.",
+        "loss_unknown": "How much better the best may be is not known{reason}.",
         "one_launch_open": (
             "Not sure: {count:# other} may be as good, if launches differ by {sigma:limit} "
             "(assumed)."

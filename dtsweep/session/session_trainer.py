@@ -9,6 +9,26 @@ from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks.datasets import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.controller import TrainController
+from ray.train.v2._internal.execution.worker_group import WorkerGroup
+
+
+class _Workers(WorkerGroup):  # type: ignore[misc]  # Ray has no types
+    """Ends its workers where their start fails after they have come up.
+
+    Ray Train leaves them to the end of its controller's process, which here lives on.
+    """
+
+    def _start(self) -> None:
+        try:
+            super()._start()
+        except Exception:
+            if self.has_started():
+                self.shutdown()
+            raise
+
+
+class _Controller(TrainController):  # type: ignore[misc]  # Ray has no types
+    worker_group_cls = _Workers
 
 
 class SessionTrainer(TorchTrainer):  # type: ignore[misc]  # Ray has no types
@@ -20,7 +40,7 @@ class SessionTrainer(TorchTrainer):  # type: ignore[misc]  # Ray has no types
     """
 
     def _initialize_and_run_controller(self, **options: Any) -> Any:
-        controller = TrainController(**options)
+        controller = _Controller(**options)
         asyncio.run(controller.run())
         return controller.get_result()
 

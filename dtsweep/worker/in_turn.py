@@ -147,7 +147,9 @@ def _built(
     order = random.Random(f"{task.attempt_id} build")
     built: dict[str, _Contender] = {}
     for one in order.sample(tasks, len(tasks)):
-        if one is task or _fits(context, one, workers=task.point.workers):
+        # The task itself is built in any case: its room is kept.
+        kept_bytes = 0 if task.attempt_id in built else task.known_peak_bytes or 0
+        if one is task or _fits(context, one, kept_bytes, workers=task.point.workers):
             contender = built[one.attempt_id] = _Contender(context, one, on_warm)
             stack.callback(contender.close)
     compiled = max_over_ranks(context.device, *(one.is_compiled for one in built.values()))
@@ -158,11 +160,12 @@ def _built(
     return built
 
 
-def _fits(context: RankContext, task: Task, *, workers: int) -> bool:
-    """True if all ranks have as much memory free as a task's point has used; equal on all."""
+def _fits(context: RankContext, task: Task, kept_bytes: int, *, workers: int) -> bool:
+    """True if all ranks have as much memory free as a task's point has used, and what is kept."""
     missing = math.inf
     if task.known_peak_bytes is not None and not task.is_alone:
-        missing = task.known_peak_bytes - room_bytes(context.device, workers=workers)
+        missing = task.known_peak_bytes + kept_bytes
+        missing -= room_bytes(context.device, workers=workers)
     return max_over_ranks(context.device, missing)[0] <= 0
 
 
@@ -214,11 +217,11 @@ def _after_cycle(
     logs = -np.log(in_columns([one.step_s for one in contenders]))
     if task.turns_by != "latency_s":
         logs += np.log([[one.task.point.global_batch] for one in contenders])
-    now = standing(logs, half_width=measure.half_width)
-    if now.is_settled:
+    found = standing(logs, np.array(is_out), half_width=measure.half_width)
+    if found.is_settled:
         return "precise", is_out
     if task.turns_by is not None:
-        is_out = [out or bool(late) for out, late in zip(is_out, now.is_behind, strict=True)]
+        is_out = found.is_behind.tolist()
     return _GO_ON, is_out
 
 

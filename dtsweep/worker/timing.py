@@ -179,7 +179,7 @@ def turns_of(
     on_warm(slowest_s)
     warmup_s = time.perf_counter() - began
     counted = dict[str, Any]()
-    spent_s, window_s, cycle = 0.0, 0.0, 0
+    spent_s, window_s, cycle, compiled = 0.0, 0.0, 0, 0
     steps = yield period_s / job.point.period
     while steps:
         if context.watch is not None:
@@ -191,7 +191,9 @@ def turns_of(
             loop.run("warmup", range(LEAD))
         loop.mode.counters()
         barrier(job.device)
+        before = compiled_graphs()
         own_s = loop.run("window", range(steps), drain=True)
+        compiled += compiled_graphs() - before
         for name, count in loop.mode.counters().items():
             counted[name] = counted[name] + count if name in counted else count
         loop.join_turn(cycle, after_s=spent_s)
@@ -209,7 +211,7 @@ def turns_of(
         window_steps=window_steps,
         skipped_steps=sum(len(segment.losses) for segment in loop.segments) - window_steps,
         stop_reason="",
-        flags=[],
+        flags=["recompiled"] if compiled else [],
         samples_per_pass=job.samples_per_pass,
         # With the models of all that take turns.
         memory_peak_bytes=None,

@@ -33,13 +33,19 @@ def test_points_are_settled_by_their_rates_whatever_the_lengths_of_their_steps(
 ) -> None:
     step_s, samples = turns(*rates, noise=noise)
     logs = np.log(samples[:, None] / step_s)
-    assert standing(logs, half_width=0.02).is_settled is expected
+    none_left = np.zeros(len(rates), dtype=bool)
+    assert standing(logs, none_left, half_width=0.02).is_settled is expected
 
 
 def test_a_point_that_is_clearly_behind_is_named_and_others_are_not() -> None:
     step_s, samples = turns(100, 40, 98, noise=0.1)
-    found = standing(np.log(samples[:, None] / step_s), half_width=0.001)
+    logs = np.log(samples[:, None] / step_s)
+    found = standing(logs, np.zeros(3, dtype=bool), half_width=0.001)
     assert found.is_behind.tolist() == [False, True, False]
+    # What has left stays behind, and keeps nobody from an end.
+    found = standing(logs, np.array([True, False, False]), half_width=0.001)
+    assert found.is_behind.tolist() == [True, True, False]
+    assert found.is_settled
 
 
 def test_points_that_have_left_keep_their_distance_from_those_that_went_on() -> None:
