@@ -53,18 +53,11 @@ def test_points_that_have_left_keep_their_distance_from_those_that_went_on() -> 
     swings = rng.normal(0, 0.3, CYCLES)
     true = np.array([0.0, -0.02, -0.5, -0.6])
     logs = true[:, None] + swings + rng.normal(0, 0.01, (4, CYCLES))
-    turns_of_points = [
-        logs[0].tolist(),
-        logs[1].tolist(),
-        logs[2, :8].tolist(),
-        logs[3, :12].tolist(),
-    ]
-    levels, errors = effects_of(in_columns(turns_of_points))
+    lengths = (CYCLES, CYCLES, 8, 12)
+    ragged = [row[:length].tolist() for row, length in zip(logs, lengths, strict=True)]
+    levels, errors = effects_of(in_columns(ragged))
     assert levels - levels[0] == pytest.approx(true, abs=0.02)
     whole = effects_of(logs)
     # Two points that went on are known as well as if they had been alone.
     assert errors[:2] == pytest.approx(whole.errors[:2], rel=0.5)
     assert (errors[2:] > errors[:2].max()).all()
-    # The last cycle of one point compares nothing.
-    longer = in_columns([[*turns_of_points[0], 9.0], *turns_of_points[1:]])
-    assert longer.shape == (4, CYCLES)

@@ -37,7 +37,6 @@ POINTS: dict[str, dict[str, Any]] = {
 """By name; the first one has the largest world."""
 
 LEFT_OUT = ["full", "elsewhere", "compiled"]
-"""Those that keep a window of their own."""
 
 
 @dataclass(frozen=True)
