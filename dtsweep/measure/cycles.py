@@ -89,7 +89,7 @@ def in_columns(turns: Sequence[Sequence[float]]) -> Series:
     return found
 
 
-class Standing(NamedTuple):
+class _Standing(NamedTuple):
     """What the cycles so far show of points in turn."""
 
     is_settled: bool
@@ -98,7 +98,7 @@ class Standing(NamedTuple):
     """(points,) True if it is clearly not the best: further turns of it say little."""
 
 
-def standing(logs: Series, has_left: NDArray[np.bool_], *, half_width: float) -> Standing:
+def standing(logs: Series, has_left: NDArray[np.bool_], *, half_width: float) -> _Standing:
     """Compare points with the best one, by logarithms of what counts.
 
     Args:
@@ -117,4 +117,4 @@ def standing(logs: Series, has_left: NDArray[np.bool_], *, half_width: float) ->
     is_known = (widths <= half_width) | is_behind
     is_known[best] = True
     is_behind[best] = False
-    return Standing(bool(is_known.all()), is_behind)
+    return _Standing(bool(is_known.all()), is_behind)
