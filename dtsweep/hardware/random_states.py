@@ -41,7 +41,7 @@ class RandomStates:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Go on with these states, and keep them; then restore those of the process."""
+        """Set these states for a while and keep how they end; then restore those of the process."""
         has_gpu = self._device.type == "cuda"
         with random_states_kept(self._device):
             if self._states is not None:

@@ -66,7 +66,7 @@ def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[in
 
 
 def with_places(task: Task, members: Sequence[int], nodes: Sequence[str]) -> Task:
-    """Have a point of a task be alone, where in turn it would have other ranks than in its world.
+    """Mark the points in turn whose own worlds would have other ranks: they are measured alone.
 
     Args:
         task: of an attempt.

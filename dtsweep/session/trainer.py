@@ -128,7 +128,7 @@ def train_run_of(trainer: Any) -> str | None:
 
 
 async def cancel_node_request(train_run: str) -> None:
-    """Cancel what Ray Train asks of an autoscaler for a run whose controller is about to be killed.
+    """Cancel what Ray Train asks of an autoscaler for a run whose process is about to be killed.
 
     Else the request stays for three minutes, and nodes that nobody uses with it.
 

@@ -198,9 +198,9 @@ def _take_turns(contenders: Sequence[_Contender], task: Task, device: torch.devi
 def _after_cycle(
     contenders: Sequence[_Contender], active: Sequence[_Contender], task: Task
 ) -> tuple[str, Sequence[bool]]:
-    """Reason to stop, empty to go on, and which contenders have no further turns.
+    """Give a reason to stop, empty to go on, and which contenders have no further turns.
 
-    By what this rank knows: only one that is in all worlds knows enough.
+    Only a rank that is in all worlds knows enough; the others go on.
     """
     measure, is_out = task.measure, [one not in active for one in contenders]
     cycles = max(len(one.step_s) for one in contenders)

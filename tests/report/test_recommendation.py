@@ -61,7 +61,9 @@ def test_an_answer_has_six_lines_at_most_each_of_them_short() -> None:
     sure = r"95 % sure.*: it is better than all others, by at least (3[89]\.\d) %\."
     assert re.fullmatch(sure, third)
     assert fourth.startswith("What limits it is not known")
-    assert re.fullmatch(r"It has 14\d\.\d ± \d\.\d samples/s; a median step .* ms \(±: 95 %\)\.", fifth)
+    assert re.fullmatch(
+        r"It has 14\d\.\d ± \d\.\d samples/s; a median step .* ms \(±: 95 %\)\.", fifth
+    )
     open_ones = [own_launches(name, 100, spread=0.05, workers=n) for n, name in enumerate("abc", 1)]
     for points in (UNDECIDED, open_ones, [launches("a" * 90, 100, env="b" * 90)]):
         (found,) = recommend(study_of(*points), GOALS["throughput"])
