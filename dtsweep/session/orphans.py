@@ -1,8 +1,8 @@
 """Placement groups that killed trainers leave behind.
 
 Ray removes a placement group once the actor that made it and the driver's job have both ended.
-Sessions have no cleaner of Ray Train, a process that asks the dashboard: a private Ray has none, nor
-has one that was installed without it.
+Sessions have no cleaner of Ray Train, a process that asks the dashboard: a private Ray has none,
+nor has one that was installed without it.
 """
 
 from __future__ import annotations
