@@ -142,7 +142,7 @@ def pair(storage: str, *, own_first: bool) -> dict[str, Any]:
 @contextmanager
 def private_ray() -> Iterator[str]:
     """A Ray with room for both launches; gives a folder for what Train leaves."""
-    os.environ.update({"RAY_worker_niceness": "0", **train_settings(300.0, cluster=None)})
+    os.environ.update({"RAY_worker_niceness": "0", **train_settings(300.0, is_private=True)})
     with tempfile.TemporaryDirectory(
         prefix="dtsweep-", dir="/tmp", ignore_cleanup_errors=True
     ) as temporary:
