@@ -21,7 +21,7 @@ from dtsweep.sweep.goal import Goal
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What is open of a question."""
+    """Open part of a question."""
 
     open_points: frozenset[str] = frozenset()
     """Points (`point_id`) to launch again; none if the question is decided."""

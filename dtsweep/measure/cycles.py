@@ -90,7 +90,7 @@ def in_columns(turns: Sequence[Sequence[float]]) -> Series:
 
 
 class _Standing(NamedTuple):
-    """What the cycles so far show of points in turn."""
+    """State of points in turn, by the cycles so far."""
 
     is_settled: bool
     """True if each point's distance from the best is known to a half-width, or is not 0."""

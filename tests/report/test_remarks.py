@@ -51,7 +51,7 @@ def test_a_remark_gives_its_code_its_severity_its_numbers_and_its_text() -> None
         "text": "Noise: samples/s of one point differ by 3.1 % between launches (standard "
         "deviation).",
     }
-    assert paragraph([one, remark("no_other")]).endswith("no other point is a candidate.")
+    assert paragraph([one, remark("no_other")]).endswith("it is the only point that fits.")
 
 
 @pytest.mark.parametrize(
