@@ -111,7 +111,7 @@ def test_a_drift_keeps_points_from_being_separated() -> None:
     assert selected([0.0, 5.0]).answer == "best"
     assert selected([0.0, 5.0], drift=4.0).answer == "equal"
     stuck = selected([0.0, 3.5], drift=7.0).forecast
-    assert stuck is not None and stuck.rounds is None
+    assert stuck is not None and stuck.rounds == np.inf
 
 
 def test_one_launch_each_decides_nothing() -> None:
