@@ -164,7 +164,6 @@ def exchange() -> str:
         "`comm_method` is `wait`": lambda mode: _method(mode) == "wait",
         "`exchange_isolated_s`": lambda mode: mode.can_exchange_alone,
         "`gradients_agree`": lambda mode: mode.agree == "gradients",
-        "`gradient_error`": lambda mode: mode.agree == "gradients" or mode.shards,
     }
     rows = []
     for what, has in columns.items():

@@ -15,7 +15,7 @@ from dtsweep import Measure, OwnMode, Sweep, workloads
 class MixedGpt(workloads.Gpt):
     """The small decoder, which `prepare` shards with a policy of its own."""
 
-    own_mode = OwnMode(semantics="exact", gradient_tolerance=0.05)
+    own_mode = OwnMode(semantics="exact")
 
     def optimizer(self, parameters: Any, learning_rate: float) -> Any:
         """The update of all modes."""

@@ -133,7 +133,7 @@ def test_the_tables_of_the_docs_have_them(copy: Copy) -> None:
     assert len(heads) == 1
     assert len(copy.rows("sync-modes.md", "| `int2` | N/4 | each worker averages a share |")) == 1
     for page, name, firsts in (
-        ("measuring.md", "`hearsay`", "exchange_isolated_s gradients_agree gradient_error"),
+        ("measuring.md", "`hearsay`", "exchange_isolated_s gradients_agree"),
         ("sweep-files.md", "hearsay", "sync bucket_bytes balance"),
         ("sweep-files.md", "int2", "compression compression_coding"),
     ):

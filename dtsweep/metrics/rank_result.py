@@ -137,14 +137,8 @@ class TrialColumns:
     gradients_reason: str | None = None
     """Difference between ranks, with the next step; or the reason why it is unknown."""
 
-    unchecked_reason: str | None = None
-    """Reason for a missing `gradient_error` that was asked for; rank 0."""
-
     device_idle_reason: str | None = None
     """Reason why the limits of a GPU's idle time are no closer; rank 0."""
-
-    gradient_error: float | None = None
-    """Distance of the first step's gradient from one worker's, by its norm; rank 0, on request."""
 
     compression_error: float | None = None
     """Distance of a compressed exchange from the mean of the values themselves, by its norm."""

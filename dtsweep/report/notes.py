@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.canaries import WORLD
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.study import Study, launch_sigma
-from dtsweep.report.labels import compression_label, model_columns, model_label
+from dtsweep.report.labels import model_columns, model_label
 from dtsweep.report.next_step import run_with_launches
 from dtsweep.report.remarks import Remark, remark
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
@@ -29,12 +29,6 @@ _ENDS = {
     "ended": "with the training loop",
 }
 """Ends of a window by `stop_reason`, in words."""
-
-_ROUNDING, _OTHER_METHOD = 1e-6, 0.01
-"""Largest `gradient_error` from rounding, and from another way to compute the same gradient.
-
-See docs/measuring.md.
-"""
 
 
 def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False) -> list[Remark]:
@@ -64,7 +58,7 @@ def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False
         remarks.append(remark("compression_error"))
     if counts := counts_of(measured["stop_reason"].map(lambda end: _ENDS.get(end, end))):
         remarks.append(remark("window_ends", ends=counts))
-    remarks += [*_gradients(measured), *_energy(measured), *_canaries(study.canaries)]
+    remarks += [*_energy(measured), *_canaries(study.canaries)]
     if counts := counts_of(trials["flags"].explode()):
         meanings = {flag: FLAG_MEANINGS[flag] for flag in counts if flag in FLAG_MEANINGS}
         remarks.append(remark("flags", counts=counts, meanings=meanings))
@@ -135,32 +129,6 @@ def _energy(trials: pd.DataFrame) -> list[Remark]:
     is_short = (trials["backend"] == "nccl") & (trials["window_s"] < ENERGY_FROM_S)
     count = int((is_short & trials["energy_j"].isna()).sum())
     return [remark("short_for_energy", count=count, seconds=ENERGY_FROM_S)] if count else []
-
-
-def _gradients(trials: pd.DataFrame) -> list[Remark]:
-    """Say how far the gradients of checked trials differ from one worker's."""
-    checked = trials.dropna(subset=["gradient_error"])
-    errors, is_lossy = checked["gradient_error"], checked["compression"].notna()
-    remarks = []
-    equal = errors[errors <= _ROUNDING]
-    if len(equal):
-        remarks.append(remark("gradients_equal", count=len(equal), most=equal.max()))
-    is_apart, is_other = errors > _ROUNDING, errors > _OTHER_METHOD
-    kinds = {
-        "gradients_near": is_apart & ~is_other & ~is_lossy,
-        "gradients_other": is_other & ~is_lossy,
-        "gradients_lossy": is_apart & is_lossy,
-    }
-    for code, rows in kinds.items():
-        modes = [_mode(row) for _, row in checked[rows].iterrows()]
-        for name, group in checked[rows].assign(mode=modes).groupby("mode"):
-            most = group["gradient_error"].max()
-            remarks.append(remark(code, name=name, count=len(group), most=most))
-    return remarks
-
-
-def _mode(row: pd.Series[Any]) -> str:
-    return " ".join(filter(None, (row["sync"], compression_label(row), row["precision"])))
 
 
 def _canaries(canaries: pd.DataFrame) -> list[Remark]:

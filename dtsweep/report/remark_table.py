@@ -118,10 +118,6 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
             "than alone, more than the indifference zone of {zone:share1}. Run fewer: "
             "Resources(concurrent={advised})."
         ),
-        "gradients_other": (
-            "Gradient of the first step against one worker's: up to {most:.1g} apart in {count:# "
-            "trial} of {name}, so another gradient."
-        ),
         "canaries_drifted": (
             "Drift above {limit:share} in {sessions:# session} with {trials:# trial}: {names:list}."
         ),
@@ -190,19 +186,6 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
             "error %: one compressed exchange against the mean of the values themselves."
         ),
         "window_ends": "Trials by the end of their window: {ends:counts}.",
-        "gradients_equal": (
-            "Gradient of the first step against one worker's: equal but for rounding in {count:# "
-            "trial} (at most {most:.1g})."
-        ),
-        "gradients_near": (
-            "Gradient of the first step against one worker's: up to {most:.1g} apart in {count:# "
-            "trial} of {name}, as of another GPU or a compiled bf16 model."
-        ),
-        "gradients_lossy": (
-            "Gradient of the first step against one worker's: up to {most:.1g} apart in {count:# "
-            "trial} of {name}, which the compression changes in one exchange, and not wrong by "
-            "that."
-        ),
         "short_for_energy": (
             "energy_j is null on {count:# trial} with a window under {seconds:g} s; "
             "Measure(energy=True) makes windows long enough."

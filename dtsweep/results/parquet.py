@@ -54,7 +54,7 @@ _BATCH_ROWS = 8192
 STRING_BYTES, CONTAINER_VALUES = 16 << 20, 10_000
 """Length of a text, and of a list, in what a Parquet file says of itself."""
 
-_SENTENCES = frozenset({"reason", "gradients_reason", "unchecked_reason"})
+_SENTENCES = frozenset({"reason", "gradients_reason"})
 """Columns of texts that may have several lines, in addition to `LONG` and fields of workloads.
 
 In all other columns a newline could forge a line of a report; it is read as `\\n`.

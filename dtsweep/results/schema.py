@@ -123,19 +123,6 @@ TRIALS: tuple[_Column, ...] = (
         "to compare",
     ),
     _Column(
-        "gradient_error",
-        FLOAT,
-        "",
-        "with `Measure(check=True)`: how far the first step's gradient is from one worker's, as a "
-        "share of its norm",
-    ),
-    _Column(
-        "unchecked_reason",
-        TEXT,
-        "",
-        "why `Measure(check=True)` has no `gradient_error`; null where it has one",
-    ),
-    _Column(
         "compression_error",
         FLOAT,
         "",

@@ -18,7 +18,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "collateral": "ended by the failure of a peer of its trial, of its session, or of the "
         "process of its slot",
         "nan": "the loss was not finite",
-        "wrong_gradient": "the workers' gradients were not exchanged, or are not one worker's",
+        "wrong_gradient": "the workers' gradients were not exchanged",
         "wrong_parameters": "the workers' parameters differ after an exchange",
         "wrong_traffic": "the workers sent more or less than the mode sends",
         "wrong_samples": "a training loop of the user loads other samples than its axes promise",
@@ -68,8 +68,6 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
         "unrepeatable": "`batch` gives other data for the same sample numbers, so that runs differ "
         "in their samples",
-        "unchecked": "`Measure(check=True)` could not compare the first step's gradient: "
-        "`unchecked_reason` says why",
         "input_bound": "waiting for data takes more than 5 % of a step, which need not be what "
         "limits it",
         "bf16_emulated": "the GPU has no bf16 in hardware (compute capability below 8.0), "

@@ -317,14 +317,6 @@ def _tells_of_a_lost_peer(error: BaseException) -> bool:
     return is_gloo or any(words in text for words in _LOST_PEER)
 
 
-_OTHER_GRADIENT = (
-    "gradient_error {error:.2g} is above {most:g}: the exchanged gradient is not one worker's with "
-    "the same samples; does loss depend on the rank or on numbers that nobody seeds, or do hooks "
-    "exchange or scale gradients?"
-)
-"""Reason where `Measure(check=True)` found another gradient."""
-
-
 _OWN_EXCHANGES_NOTHING = (
     " (with sync=own dtsweep exchanges nothing: do prepare and train_step exchange all gradients?)"
 )
@@ -368,26 +360,11 @@ def _on_losses(steps: Steps) -> tuple[str, str | None]:
 
 def _other_training(measured: Measured, point: Point) -> tuple[str, str | None] | None:
     """Status and reason of a trial that trained something else than its mode says."""
-    error = measured.gradient_error
     hint = _OWN_EXCHANGES_NOTHING if point.sync == OWN and point.workers > 1 else ""
     if measured.gradients_agree is False:
-        detail = ""
-        if error is not None:
-            detail = f"; gradient_error {error:.2g}"
-        return "wrong_gradient", f"{measured.gradients_reason}{detail}{hint}"
-    most = _tolerance_of(point)
-    if error is not None and error > most and point.semantics == "exact":
-        return "wrong_gradient", f"{_OTHER_GRADIENT.format(error=error, most=most)}{hint}"
+        return "wrong_gradient", f"{measured.gradients_reason}{hint}"
     if measured.parameters_agree is False:
         return "wrong_parameters", f"{measured.gradients_reason}{hint}"
     if measured.traffic_reason is not None:
         return "wrong_traffic", measured.traffic_reason
     return None
-
-
-def _tolerance_of(point: Point) -> float:
-    """Largest `gradient_error` of an exact point: its precision's, or the workload's own."""
-    own_mode = point.own_mode
-    if own_mode is not None and own_mode.gradient_tolerance is not None:
-        return own_mode.gradient_tolerance
-    return PRECISIONS[point.precision].gradient_tolerance

@@ -172,12 +172,6 @@ class OwnMode:
     agree: str = "parameters"
     """One of `_AGREEMENTS`: what is compared between workers with copies of a parameter."""
 
-    gradient_tolerance: float | None = None
-    """Largest `gradient_error` of an exact point; None is that of its `precision`.
-
-    Give it where `prepare` computes in a type of its own.
-    """
-
     reads: tuple[str, ...] = ()
     """Fields of a point that `prepare` or `train_step` read, such as `optimizer`.
 

@@ -20,9 +20,6 @@ class _Precision:
     is_tf32: bool = False
     """True if products of fp32 numbers may round them to TensorFloat-32."""
 
-    gradient_tolerance: float = 0.1
-    """Largest `gradient_error` of an exact point: what more rounding can't explain."""
-
     compute_capability: tuple[int, int] | None = None
     """Lowest compute capability of a CUDA GPU with this type in hardware; None if all have it."""
 
@@ -38,7 +35,7 @@ class _Precision:
 
 PRECISIONS: Mapping[str, _Precision] = MappingProxyType(
     {
-        "fp32": _Precision(dtype="float32", gradient_tolerance=0.01),
+        "fp32": _Precision(dtype="float32"),
         "tf32": _Precision(
             dtype="float32", is_tf32=True, compute_capability=(8, 0), needs_gpu=True
         ),

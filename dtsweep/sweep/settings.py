@@ -85,12 +85,6 @@ class Measure:
     energy: bool = False
     """True if windows last at least 5 s where a device counts its energy; shorter ones lack it."""
 
-    check: bool = False
-    """True if the gradient of the first step is compared with one worker's (`gradient_error`).
-
-    The comparison costs those passes.
-    """
-
     exchange: _EXCHANGE = "quick"
     """Method for the exchange's share of a step, in modes whose exchange overlaps other work.
 
@@ -121,7 +115,7 @@ class Measure:
         """Refuse numbers that can't be meant."""
         _fit(self, repeats=1, warmup_steps=0, min_steps=1, min_seconds=0, max_steps=1)
         _fit(self, max_seconds=0, max_warmup_seconds=0, half_width=0, prune=0, canary=0)
-        _fit(self, energy=0, check=0, gc=0, nested=0, turns=0, fresh=0)
+        _fit(self, energy=0, gc=0, nested=0, turns=0, fresh=0)
         _refuse_contradiction(self, "min_steps", "max_steps")
         _refuse_contradiction(self, "min_seconds", "max_seconds")
         if self.exchange not in get_args(_EXCHANGE):
@@ -135,12 +129,6 @@ class Measure:
                 "1: "
                 "a share of the mean, such as 0.02",
                 word="half_width",
-            )
-        if self.check and not self.warmup_steps:
-            raise SweepError(
-                "check=True compares the gradient of the first warm-up step: warmup_steps must be "
-                "at least 1",
-                word="warmup_steps",
             )
         if self.energy and self.max_seconds < ENERGY_FROM_S:
             raise SweepError(

@@ -9,7 +9,6 @@ Each worker process; imports torch and never Ray. In reading order:
     batch_checks    whether batches and parameters are what was asked for
     copies          comparison of gradients and parameters between the ranks with copies
     gradients       gradients and parameters of a rank in one step, to be compared
-    reference       on request: the first step's gradient compared with one worker's
     in_step         work of all ranks after the window, which may fail on one of them
     exchange_cost   steps without the exchange, and the exchange alone
     idle_time       the time in which a rank's GPU has no work

@@ -178,7 +178,7 @@ def _differences(
     """Largest difference of each tensor between ranks with the same part, by its norm.
 
     Args:
-        values: (ranks, tensors, 3) of `sums_and_norms`.
+        values: (ranks, tensors, 3) of `_sums_and_norms`.
         parts: (ranks, tensors).
         scale_of_totals: (tensors,) by which differences of sums are divided.
 
@@ -201,7 +201,7 @@ def differences_of_part(
     """Difference of each tensor between the ranks that have a part, by its largest norm there.
 
     Args:
-        values: (ranks, tensors, 3) of `sums_and_norms`.
+        values: (ranks, tensors, 3) of `_sums_and_norms`.
         has_part: (ranks, tensors).
         scale_of_totals: (tensors,) by which differences of sums are divided.
 

@@ -29,10 +29,7 @@ from dtsweep.worker.copies import (
     part_of,
 )
 
-IN_SHARDS = (
-    "each worker has a share of every gradient alone; Measure(check=True) compares them with one "
-    "worker's"
-)
+IN_SHARDS = "each worker has a share of every gradient alone"
 """Reason why ranks are not compared in a mode that `shards`."""
 
 _NONE = torch.zeros(0, 3)
@@ -129,27 +126,27 @@ def _of_all(
 
 
 def _parameter_sums(trained: Sequence[nn.Parameter]) -> torch.Tensor | None:
-    """`sums_and_norms` of a model's trained parameters; None if they can't be read.
+    """`_sums_and_norms` of a model's trained parameters; None if they can't be read.
 
     Frozen ones may be each worker's own, such as averages that a forward keeps.
     """
     try:
         own = [own_part(parameter) for parameter in trained]
-        return sums_and_norms(own, counts=[0 if p is None else p.numel() for p in own])
+        return _sums_and_norms(own, counts=[0 if p is None else p.numel() for p in own])
     except Exception:  # noqa: BLE001  # whatever a class of tensors may raise is no fault of the trial
         traceback.print_exc()
         return None
 
 
 def _gradient_sums(model: nn.Module) -> torch.Tensor | None:
-    """`sums_and_norms` of a model's gradients; None without enough memory.
+    """`_sums_and_norms` of a model's gradients; None without enough memory.
 
     Nothing is raised then, because a rank that fails alone would keep the others waiting.
     """
     try:
         parameters = trained_parameters(model)
         gradients = [own_part(p.grad) for p in parameters]
-        return sums_and_norms(gradients, counts=[p.numel() for p in parameters])
+        return _sums_and_norms(gradients, counts=[p.numel() for p in parameters])
     except (RuntimeError, MemoryError) as error:
         if not oom_status(error):
             raise
@@ -157,7 +154,7 @@ def _gradient_sums(model: nn.Module) -> torch.Tensor | None:
         return None
 
 
-def sums_and_norms(
+def _sums_and_norms(
     tensors: Sequence[torch.Tensor | None], *, counts: Sequence[int]
 ) -> torch.Tensor:
     """Return sum, norm and number of elements of each tensor: (tensors, 3) on the CPU.
@@ -187,7 +184,7 @@ def sums_and_norms(
 
 
 Sums = list[list[float]]
-"""Of each tensor: sum, norm, number of elements, as `sums_and_norms` has them."""
+"""Of each tensor: sum, norm, number of elements, as `_sums_and_norms` has them."""
 
 
 def collectives() -> int | None:
@@ -275,7 +272,7 @@ def _joined(
     sizes = like or tensors
     try:
         counts = [0 if tensor is None else tensor.numel() for tensor in sizes]
-        rows: Sums = sums_and_norms(tensors, counts=counts).tolist()
+        rows: Sums = _sums_and_norms(tensors, counts=counts).tolist()
     except Exception:  # noqa: BLE001  # whatever a class of tensors may raise
         traceback.print_exc()
         return None

@@ -17,8 +17,6 @@ from torch.nn.parallel import DistributedDataParallel
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.flops import given_flops
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.sweep.modes import OWN, has_train_step
-from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.task import Task
 from dtsweep.sync.checkpoints import checkpoint_blocks
@@ -31,7 +29,6 @@ from dtsweep.worker.batch_checks import check_batch
 from dtsweep.worker.loop import ModeLoop
 from dtsweep.worker.model_work import describe_model, device_rates
 from dtsweep.worker.rank import RankContext
-from dtsweep.worker.reference import LIMIT_S, GradientCheck
 from dtsweep.worker.timing import Parts, time_trial, turns_of
 
 _OWN_WRAPPER = (
@@ -39,9 +36,6 @@ _OWN_WRAPPER = (
     "wraps it"
 )
 """Message where gradients would be exchanged twice."""
-
-_NO_CHECK = "train_step of the workload takes the step: its gradients are not known"
-"""Reason for a missing `gradient_error` that was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +51,6 @@ class _Built:
     facts: Mapping[str, Any]
     """Fields of `Measured`; of a divided model also those of `describe_model`."""
 
-    check: GradientCheck | None
     flags: Sequence[str]
 
 
@@ -67,16 +60,8 @@ def measure_in_mode(
     """Build the trial and have it timed."""
 
     def time_it(loop: ModeLoop, built: _Built) -> Parts:
-        measured = time_trial(
-            loop, built.model, task, context=context, on_warm=on_warm, check=built.check
-        )
-        if built.check is not None:
-            measured = built.check.added_to(measured)
-        elif task.measure.check and task.point.sync == OWN and has_train_step(context.workload):
-            flags = [*measured.flags, "unchecked"]
-            measured = replace(measured, flags=flags, unchecked_reason=_NO_CHECK)
         yield from ()
-        return measured
+        return time_trial(loop, built.model, task, context=context, on_warm=on_warm)
 
     parts = _trial(context, task, servers, time_it)
     try:
@@ -88,11 +73,7 @@ def measure_in_mode(
 
 
 def trial_in_turn(context: RankContext, task: Task, on_warm: Callable[[float], None]) -> Parts:
-    """Build the trial, and measure it in turn with others; nothing follows the window.
-
-    Its gradient is not checked: that was done in the launch before.
-    """
-    task = replace(task, measure=replace(task.measure, check=False))
+    """Build the trial, and measure it in turn with others; nothing follows the window."""
 
     def time_turns(loop: ModeLoop, built: _Built) -> Parts:
         del built
@@ -181,7 +162,6 @@ def _build(
         "parameters": sum(p.numel() for p in model.parameters()),
         "is_weighted": weight_of(point.workload) is not None,
     }
-    check = _gradient_check(job, mode, model, task, seeds=_seeds_of(job))
     # What is counted of a model is counted of a whole one.
     if job.divides_model:
         facts |= describe_model(job, model, parameters, rates=rates)
@@ -193,9 +173,7 @@ def _build(
     if mode.blocks == WHOLE and could_have_blocks:
         flags.append("one_block")
     facts |= {"optimizer_class": mode.optimizer_class, "blocks": mode.blocks or blocks}
-    return _Built(
-        model=mode.trained or model, parameters=parameters, facts=facts, check=check, flags=flags
-    )
+    return _Built(model=mode.trained or model, parameters=parameters, facts=facts, flags=flags)
 
 
 def _model_of(job: Job) -> tuple[nn.Module, list[str]]:
@@ -205,28 +183,6 @@ def _model_of(job: Job) -> tuple[nn.Module, list[str]]:
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
         raise ValueError(_OWN_WRAPPER)
     return model, check_batch(job, seed=job.seed)
-
-
-def _gradient_check(
-    job: Job, mode: SyncMode, model: nn.Module, task: Task, *, seeds: Sequence[int]
-) -> GradientCheck | None:
-    """Check the first step's gradient if the sweep asks for it and the mode supports it."""
-    # A canary is a point of the sweep too, and is checked as that.
-    if not task.measure.check or task.is_canary or not _can_be_checked(job.point):
-        return None
-    # Of a divided model rank 0 needs the parts of all ranks.
-    if job.rank and not job.divides_model:
-        return None
-    return GradientCheck(
-        job, mode, model, seeds=seeds, limit_s=min(LIMIT_S, task.measure.max_warmup_seconds / 2)
-    )
-
-
-def _can_be_checked(point: Point) -> bool:
-    """True if the gradient of a step is the one of all workers' passes together."""
-    if point.sync == OWN:
-        return point.semantics == "exact" and not has_train_step(point.workload)
-    return point.mode.agree == "gradients" or point.mode.shards
 
 
 def set_precision(precision: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -122,15 +121,13 @@ def time_trial(
     *,
     context: RankContext,
     on_warm: Callable[[float], None],
-    check: contextlib.AbstractContextManager[Any] | None = None,
 ) -> Measured:
-    """Warm up within a check, measure a window, and do what follows it (`ModeStages`).
+    """Warm up, measure a window, and do what follows it (`ModeStages`).
 
     The model is without the mode's wrapper.
     """
     began = time.perf_counter()
-    check = check or contextlib.nullcontext()
-    measured, slowest_s = _windows(loop, task, context, on_warm=on_warm, check=check)
+    measured, slowest_s = _windows(loop, task, context, on_warm=on_warm)
     warmup_s = time.perf_counter() - began - measured.window_s
     window = WindowTime(
         window_s=slowest_s,
@@ -243,7 +240,6 @@ def _windows(
     context: RankContext,
     *,
     on_warm: Callable[[float], None],
-    check: contextlib.AbstractContextManager[Any],
 ) -> tuple[Measured, float]:
     """Measure windows until one has no compilation, and speeds for which its shares are right.
 
@@ -256,8 +252,7 @@ def _windows(
     left_s = measure.max_seconds
     flags = list[str]()
     for count in range(1, WINDOWS + 1):
-        with check if count == 1 else contextlib.nullcontext():
-            slowest_s, period_s = _warm_up(loop, task)
+        slowest_s, period_s = _warm_up(loop, task)
         is_measured = balance == "dynamic" or (balance == "static" and count == 1)
         if is_measured and (shares := _balanced_shares(job)):
             job.deal(shares)

@@ -179,10 +179,10 @@ def test_no_reason_of_a_row_and_no_line_has_a_secret_of_the_drivers_environment(
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "of-no-known-form")
     said = "401 for of-no-known-form"
-    ranks = [outcome([0.5] * 20, samples_reason=said, unchecked_reason=said)]
+    ranks = [outcome([0.5] * 20, samples_reason=said, gradients_reason=said)]
     row = kept.end(ONE, ranks=ranks, notes=[said])
     kept.recorder.store_unmeasured([replace(cancelled(TWO_WORLDS, ONE), reason=said)])
-    reasons = [row["unchecked_reason"], kept.results.attempts()[-1]["reason"]]
+    reasons = [row["gradients_reason"], kept.results.attempts()[-1]["reason"]]
     for text in (*reasons, *re.findall("401 for .*", capfd.readouterr().err)):
         assert re.search("401 for hidden:[0-9a-f]{4}", text), text
 

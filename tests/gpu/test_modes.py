@@ -25,7 +25,7 @@ WORKLOAD = workloads.Gpt(layers=2, width=64)
 SWEEP = Sweep(
     workload=WORKLOAD,
     axes={"workers": [1]},
-    measure=Measure(repeats=1, half_width=None, min_seconds=0.2, max_seconds=20, check=True),
+    measure=Measure(repeats=1, half_width=None, min_seconds=0.2, max_seconds=20),
     resources=Resources(gpus_per_worker=1),
 )
 
@@ -42,8 +42,7 @@ def rank() -> Iterator[RankContext]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("mode", ON_A_GPU)
 def test_a_mode_trains_with_one_rank_on_nccl(rank: RankContext, mode: str, precision: str) -> None:
-    row = measured(rank, Point(workload=WORKLOAD, micro_batch=4, sync=mode, precision=precision))
-    assert row["gradient_error"] is None or row["gradient_error"] < 1e-2
+    measured(rank, Point(workload=WORKLOAD, micro_batch=4, sync=mode, precision=precision))
 
 
 @pytest.mark.parametrize("coding", ["none", *CODINGS])

@@ -185,30 +185,6 @@ def notes(*rows: dict[str, object]) -> list[Remark]:
     return list(content_of(trials(*rows)).notes)
 
 
-def gradients(*rows: dict[str, object]) -> list[tuple[str, str | None, int, float]]:
-    """Code, mode, trials and largest error of the remarks on gradients."""
-    found = [one for one in notes(*rows) if one.code.startswith("gradients_")]
-    return [
-        (one.code, one.numbers.get("name"), one.numbers["count"], one.numbers["most"])
-        for one in found
-    ]
-
-
-def test_a_note_says_whether_the_gradients_of_checked_trials_are_one_workers() -> None:
-    bf16 = [LARGE | {"gradient_error": error, "precision": "bf16"} for error in (3e-3, 1e-3, 0.38)]
-    apart = [("gradients_near", "ddp bf16", 2, 3e-3), ("gradients_other", "ddp bf16", 1, 0.38)]
-    equal = [FAST | {"gradient_error": error} for error in (1e-7, None, 2.1e-7)]
-    assert gradients(*equal, *bf16) == [("gradients_equal", None, 2, 2.1e-7), *apart]
-    assert gradients(*bf16) == apart
-    assert gradients(FAST) == []
-
-
-def test_the_gradient_of_a_compressed_exchange_is_not_called_another_one() -> None:
-    lossy = {"compression": "sign", "semantics": "lossy"}
-    rows = [FAST | {"gradient_error": error} | lossy for error in (0.6, 0.02)]
-    assert gradients(*rows) == [("gradients_lossy", "ddp sign fp32", 2, 0.6)]
-
-
 SMALL = {"model_digest": "s", "flops_per_sample": 1e6, "parameters": 25_300, "workload_layers": 1}
 BIG = {"model_digest": "b", "flops_per_sample": 2e6, "parameters": 512_000, "workload_layers": 2}
 

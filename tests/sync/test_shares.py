@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job
 from dtsweep.worker.batch_checks import BatchError, check_samples
-from dtsweep.worker.reference import gradient_of_one_worker
 from tests.contract import regression
 from tests.contract.loop import Loop
 from tests.contract.regression import CPU, Regression, model_of, weights
@@ -99,18 +98,6 @@ def test_unequal_shares_that_change_train_on_each_sample_alike(
         optimizer.step()
     for rank in trained:
         assert np.abs(rank[case][1] - weights(model)).max() <= 1e-12
-
-
-@pytest.mark.parametrize("is_weighted", [False, True])
-def test_the_gradient_of_one_worker_weighs_unequal_shares(is_weighted: bool) -> None:
-    job = job_of(("ddp", 2, is_weighted), 0)
-    workload = job.point.workload
-    model = model_of(0)
-    found = gradient_of_one_worker(job, model, seeds=range(WORKERS), limit_s=60)
-    workload.loss(model, workload.batch(range(job.point.global_batch), CPU)).backward()
-    for gradient, parameter in zip(found, model.parameters(), strict=True):
-        assert parameter.grad is not None
-        assert torch.allclose(gradient.double(), parameter.grad, rtol=1e-9, atol=1e-12)
 
 
 def test_a_batch_has_as_many_samples_as_the_share_of_its_worker() -> None:

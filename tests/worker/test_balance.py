@@ -22,9 +22,7 @@ WORKERS, WARMUP, STEPS = 2, 5, 12
 SAMPLE_S = 0.0008
 """What forward of a sample keeps a core busy, far above what else a pass takes."""
 
-MEASURE = Measure(
-    min_steps=STEPS, max_steps=STEPS, min_seconds=0, max_seconds=30, exchange="quick", check=True
-)
+MEASURE = Measure(min_steps=STEPS, max_steps=STEPS, min_seconds=0, max_seconds=30, exchange="quick")
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,6 @@ def test_passes_of_a_slow_rank_take_its_factor_longer_and_none_of_it_is_exchange
 def test_samples_are_dealt_by_the_speed_that_the_first_warm_up_shows(trials: Trials) -> None:
     row = trials.row("static")
     assert (row["status"], row["gradients_agree"]) == ("ok", True)
-    assert row["gradient_error"] < 1e-5
     assert shares_of(trials, "static") == [8, 4]
     assert row["global_batch"] == 12
     # Other work on the machine may have them dealt once more.

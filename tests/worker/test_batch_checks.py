@@ -18,7 +18,7 @@ from dtsweep.sync.mode import Job
 from dtsweep.worker import gradients
 from dtsweep.worker.batch_checks import BatchError, check_batch, digest_of, tensors_in
 from dtsweep.worker.copies import RankSums, gradients_judged, parameters_judged
-from dtsweep.worker.gradients import sums_and_norms
+from dtsweep.worker.gradients import _sums_and_norms
 from tests.sharded import Descent, ShardedOptimizer
 from tests.sync.test_awkward_models import Applied
 from tests.worker.on_ranks import Trials, run_trials, window
@@ -413,7 +413,7 @@ def test_sums_and_norms_are_exact_however_a_gradient_is_divided(
     for output in (layer(torch.randn(8, 5)), table(torch.tensor([1, 1, 4]))):
         output.square().sum().backward()
     parameters = [*layer.parameters(), *table.parameters(), *frozen.parameters()]
-    found = sums_and_norms([p.grad for p in parameters], counts=[p.numel() for p in parameters])
+    found = _sums_and_norms([p.grad for p in parameters], counts=[p.numel() for p in parameters])
     dense = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in parameters]
     for row, each in zip(found.tolist(), dense, strict=True):
         sums = [float(each.double().sum()), float(each.double().norm()), each.numel()]
