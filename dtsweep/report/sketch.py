@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MARKERS = (("●", "○"), ("▲", "△"), ("■", "□"), ("◆", "◇"), ("▼", "▽"), ("★", "☆"))
 """Of each frontier, in turn: for points on it, and for those that are beaten."""
 
-_ROWS = 12
+_ROWS = 11
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 """Keeps a marker and its meaning in one line."""
 _INDENT = "    "
