@@ -77,6 +77,7 @@ __all__ = [
     "Sweep",
     "SweepError",
     "analysis",
+    "curves",
     "load",
     "plan_of",
     "plots",
@@ -97,6 +98,7 @@ _MODULES = {
     "StorageError": "errors",
     "Sweep": "sweep.settings",
     "SweepError": "errors",
+    "curves": "results.frames",
     "load": "analysis.load",
     "plan_of": "plan.batches",
     "run": "driver.run",
@@ -120,7 +122,7 @@ if TYPE_CHECKING:
     from dtsweep.driver.run import run
     from dtsweep.errors import StorageError, SweepError
     from dtsweep.plan.batches import plan_of
-    from dtsweep.results.frames import steps
+    from dtsweep.results.frames import curves, steps
     from dtsweep.show import figures as plots
     from dtsweep.sweep.goal import Goal
     from dtsweep.sweep.mode_info import OwnMode

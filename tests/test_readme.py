@@ -34,9 +34,6 @@ READERS = tuple(
 READS = [line for line in commands() if line.startswith(READERS) and "--html" not in line]
 PAGE_FILES = [line for line in dict.fromkeys(commands()) if line.startswith("dtsweep report ")]
 PAGE_FILES = [line for line in PAGE_FILES if "--html" in line]
-SERVED = "dtsweep serve results/batchsize"
-"""Run in `tests/show/test_serve.py`, with a folder of its own."""
-
 EXPORTS = [line for line in commands() if line.startswith("dtsweep export ")]
 SCRIPTS = [line for line in commands() if line.startswith("dtsweep script ")]
 DOCTOR = "dtsweep doctor"
@@ -82,7 +79,6 @@ def test_every_command_is_run_or_named_as_not_run() -> None:
         *IN_PROCESS,
         *READS,
         *PAGE_FILES,
-        SERVED,
         *EXPORTS,
         *SCRIPTS,
         DOCTOR,

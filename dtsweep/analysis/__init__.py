@@ -17,9 +17,10 @@ files. In reading order:
     scaling         speed-up, efficiency and gain of more workers, and which don't pay
     settings        settings of points and of trials in one form, and their values
     training_time   training time, by the number of workers
+    pairwise        tests points against one of them, even with one launch each
+    time_to_loss    trainings to a target: their time, samples and cost, and speed-up
     next_axes       axes to try next, by a point's bound
     bottleneck      bound of each point
-    pairwise        tests points against one of them, even with one launch each
     candidates      points that may be recommended for a goal, and reasons against the others
     noise           noise behind an answer: drift, short windows, variances of launches
     recommend       configuration for a goal: the answer, and what it gives up
@@ -35,6 +36,7 @@ from dtsweep.analysis.launches import setting_columns, without_canaries
 from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling, worthwhile
 from dtsweep.analysis.study import Study, canaries, launch_sigma, over_launches
+from dtsweep.analysis.time_to_loss import time_to_loss
 from dtsweep.analysis.training_time import training_time
 from dtsweep.inference.pareto import on_frontier
 from dtsweep.results.campaign import Campaign, read_campaign
@@ -58,6 +60,7 @@ __all__ = [
     "recommend",
     "scaling",
     "setting_columns",
+    "time_to_loss",
     "training_time",
     "without_canaries",
     "worthwhile",

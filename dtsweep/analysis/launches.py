@@ -20,6 +20,7 @@ from dtsweep.inference.variance import (
 from dtsweep.measure.statistics import students_t
 from dtsweep.results.statuses import CAUTIONS
 from dtsweep.results.store import ORDER
+from dtsweep.sweep.goal import TO_LOSS
 from dtsweep.sweep.modes import update_kind
 from dtsweep.sweep.point_axes import AXES
 
@@ -95,14 +96,18 @@ _MONEY = ("usd_per_hour", "cost_usd")
 PER_SAMPLES = "usd_per_million_samples"
 """Price of training, derived from `usd_per_hour` and `samples_per_s`."""
 
-_MEANS = (*_ASKED, "tokens_per_s", *_SHARES, *_USED, *_MONEY, PER_SAMPLES)
+_NORMAL_95 = 1.96
+"""Half-width of a 95 % interval, in standard errors of a normal distribution."""
+
+_MEANS = (*_ASKED, "tokens_per_s", *_SHARES, *_USED, *_MONEY, PER_SAMPLES, *TO_LOSS)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class")
 _HOW = ("devices", "backend", "harness", "cpus_per_worker", "command")
 _REASONS = ("gradients_reason", "samples_reason")
-_FACTS = ("semantics", "global_batch", *_HOW, *_MODEL, *_REASONS)
+_FACTS = ("semantics", "global_batch", "target_loss", "loss_by", *_HOW, *_MODEL, *_REASONS)
 _WITH_INTERVAL = {
     **dict.fromkeys(("latency_s", "samples_per_s", *_ASKED[2:]), True),
     PER_SAMPLES: True,
+    **dict.fromkeys(TO_LOSS, True),
     **dict.fromkeys(_OF_A_STEP, False),
 }
 """Columns with an interval over launches, and True if their between-launch variance is relative."""
@@ -150,7 +155,7 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
     # piece.
     numbers = [*_WITH_ERRORS, *bounds, *_SHARES, *_MONEY, "tokens_per_s"]
     trials = trials.astype(dict.fromkeys(numbers, "float64")).copy()
-    trials = _with_columns(by_best_peak(trials), _per_samples(trials))
+    trials = _with_columns(by_best_peak(trials), {**_per_samples(trials), **_to_loss(trials)})
     launch = trials["session"].where(trials["session"].notna(), trials["trial_id"])
     return _with_columns(trials, {"launch": launch, "caution": _cautions(trials)})
 
@@ -166,6 +171,28 @@ def _per_samples(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
         f"{PER_SAMPLES}_high": usd_per_s / trials["samples_per_s_low"] * 1e6,
         f"{PER_SAMPLES}_error": value * trials["samples_per_s_error"] / rate,
     }
+
+
+def _to_loss(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
+    """Time, samples, workers' time and USD of a training to its target, with their intervals.
+
+    The error of each is that of the time between two evaluations, as a share.
+    """
+    seconds = trials["time_to_loss_s"].astype("float64")
+    share = trials["time_to_loss_s_error"].astype("float64") / seconds
+    values = {
+        "time_to_loss_s": seconds,
+        "samples_to_loss": trials["samples_to_loss"].astype("float64"),
+        "worker_s_to_loss": seconds * trials["workers"].astype("float64"),
+        "usd_to_loss": seconds * trials["usd_per_hour"] / 3600,
+    }
+    columns = {}
+    for name, value in values.items():
+        columns[name] = value
+        columns[f"{name}_error"] = value * share
+        columns[f"{name}_low"] = value * (1 - _NORMAL_95 * share)
+        columns[f"{name}_high"] = value * (1 + _NORMAL_95 * share)
+    return columns
 
 
 def _cautions(trials: pd.DataFrame) -> pd.Series[str]:
@@ -223,6 +250,7 @@ def points_of(trials: pd.DataFrame) -> pd.DataFrame:
         **{name: means[name] for name in _MEANS},
         "throughput_per_latency": means["samples_per_s"] / means["latency_s"],
         "memory_peak_bytes": groups["memory_peak_bytes"].max(),
+        "censored": groups["is_censored"].sum(),
         "interval": reduce(lambda kind, other: kind.where(kind.notna(), other), kinds),
     }
     for name, ends in intervals.items():

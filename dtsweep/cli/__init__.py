@@ -9,7 +9,7 @@ answered at once. In order:
     status_view     state of a campaign: in the terminal, in one line, as JSON values
     decide          `report`, `recommend` and `predict`
     compare         `difference` of two points, `compare` of two runs
-    status          `status`: how far the runs on some results are; `serve`: the report in a browser
+    status          `status`: how far the runs on some results are
     export          `export`: trials for other tools
     measure         `run`, `plan` and `doctor`
     script          `script`: writes and runs the sweep file of a training script

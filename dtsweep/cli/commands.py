@@ -18,7 +18,7 @@ from dtsweep.cli.import_table import import_table
 from dtsweep.cli.measure import doctor, plan, run_command
 from dtsweep.cli.options import tell
 from dtsweep.cli.script import script
-from dtsweep.cli.status import serve_command, status
+from dtsweep.cli.status import status
 from dtsweep.errors import StorageError, SweepError, nearest
 from dtsweep.results.time_limit import is_call_left
 
@@ -59,7 +59,6 @@ _READING = (
     plan,
     status,
     report,
-    serve_command,
     recommend_command,
     predict,
     difference_command,

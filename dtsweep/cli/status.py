@@ -130,36 +130,3 @@ def _json_line(campaign: Campaign, store: Results) -> str:
     from dtsweep.cli.status_view import status_json
 
     return json.dumps(status_json(campaign, where=str(store)))
-
-
-@click.command("serve")
-@click.argument("results", metavar="RESULTS")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
-    metavar="N",
-    help="Port of this machine; a free one by default.",
-)
-def serve_command(results: str, port: int) -> None:
-    """Serve the report as a page that renews itself, to this machine alone.
-
-    The URL holds a token. Without it there is no answer.
-    """
-    from dtsweep.errors import SweepError
-    from dtsweep.results.frames import nothing_in
-    from dtsweep.results.lease import holder
-    from dtsweep.results.store import Results
-    from dtsweep.show.serve import PageServer
-
-    store = Results(results, keeps_files=True)
-    store.storage.reach()
-    if not store.storage.sizes("trials") and holder(store.storage) is None:
-        raise SweepError(nothing_in(store))
-    with PageServer(store, port=port) as server:
-        click.echo(f"{store} as a page: {server.url}")
-        click.echo("Ctrl-C ends it.", err=True)
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            click.echo("dtsweep: no longer serving", err=True)

@@ -12,7 +12,7 @@ from typing import Any
 import ray
 
 from dtsweep.cluster.node_account import NodeAccount
-from dtsweep.driver.members import results_of_points, trials_of_attempt
+from dtsweep.driver.members import note_training, results_of_points, trials_of_attempt
 from dtsweep.driver.placement import Placement, StayingNodes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
@@ -260,6 +260,7 @@ class Attempts:
         self, ended: Running, trial: Trial, task: Task, result: AttemptResult, status: str
     ) -> None:
         """Take out the trials that would end as this one, and queue another attempt at it."""
+        note_training(self._queue, trial, result)
         facts = memory_facts(result.results)
         self._recorder.store_pruned(self._queue.prune(trial, status, facts))
         given_up = self._queue.give_up(ended.slot, task, hopeless_for=result.hopeless_for)

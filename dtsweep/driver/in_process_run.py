@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.cluster.node_account import NodeAccount, NodeLife
 from dtsweep.driver.budget import CUT, Budget
-from dtsweep.driver.members import results_of_points, trials_of_attempt
+from dtsweep.driver.members import note_training, results_of_points, trials_of_attempt
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.queue import BatchLayout, Queue
 from dtsweep.driver.recorder import Recorder
@@ -57,11 +57,7 @@ def run_in_process(planned: PlannedRun) -> RunTally:
         "using this process: one worker, one launch; its rows are never compared with a cluster's"
     )
     recorder = planned.recorder(planned.sweep)
-    queue = Queue(
-        planned.sweep,
-        is_profiled=planned.options.profile,
-        peaks=planned.plan.peaks,
-    )
+    queue = planned.queue(planned.sweep)
     supply = Supply(planned, queue, recorder, lay_out=_in_order)
     machine = NodeLife(node_id=socket.gethostname(), node_type="this-machine", began=time.time())
     account = NodeAccount(
@@ -176,6 +172,7 @@ def _work_off(
             own_s = wall_s / len(results)
             for (one, of_one), own in zip(members, results, strict=True):
                 recorder.store(one, of_one, own, started_at=started_at, wall_s=own_s, charge=charge)
+                note_training(queue, one, own)
                 recorder.store_pruned(queue.prune(one, own.status, memory_facts(own.results)))
                 queue.ended(0, one, of_one, own.status, session_has_ended=False)
             if rank_result.needs_new_process and not flags:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dtsweep.driver.queue import Queue
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import explaining_failure
 from dtsweep.plan.trial import Trial
@@ -49,6 +50,16 @@ def results_of_points(result: AttemptResult, tasks: Sequence[Task]) -> list[Atte
         own = replace(shared, status=status, reason=reason, facts=facts, results=measured)
         results.append(_without_start(own))
     return results
+
+
+def note_training(queue: Queue, trial: Trial, result: AttemptResult) -> None:
+    """Tell the queue how long an attempt has trained until it reached the target, if it did."""
+    first = result.results.get(0)
+    measured = first.measured if first is not None else None
+    if result.status != "ok" or measured is None or measured.is_censored is not False:
+        return
+    if measured.time_to_loss_s is not None:
+        queue.note_training(trial.point, measured.time_to_loss_s)
 
 
 def _without_start(result: AttemptResult) -> AttemptResult:

@@ -26,7 +26,6 @@ from dtsweep.driver.members import trials_of_attempt
 from dtsweep.driver.placement import StayingNodes
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, fewer_sessions, lay_out, prepare, resources_of_worker
-from dtsweep.driver.queue import Queue
 from dtsweep.driver.signals import Interrupted, signals_noted
 from dtsweep.driver.supply import Supply
 from dtsweep.driver.tally import RunTally
@@ -145,12 +144,7 @@ def _drive(
     planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], watch: _Watch
 ) -> RunTally:
     recorder = planned.recorder(prepared.sweep)
-    queue = Queue(
-        prepared.sweep,
-        slots=len(settings),
-        is_profiled=planned.options.profile,
-        peaks=planned.plan.peaks,
-    )
+    queue = planned.queue(prepared.sweep, slots=len(settings))
     if any(row["interference"] is not None for row in planned.plan.rows):
         queue.knows_interference()
     supply = Supply(planned, queue, recorder, lay_out=partial(lay_out, prepared))

@@ -11,12 +11,14 @@ from typing import Any
 from dtsweep.cluster.node_account import NodeAccount
 from dtsweep.driver.budget import Budget
 from dtsweep.driver.progress import Progress
+from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.run_writer import RunWriter
 from dtsweep.errors import SweepError
 from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.prices import Prices
+from dtsweep.plan.race import Race
 from dtsweep.results.outbox import Outbox
 from dtsweep.sweep.settings import Sweep
 
@@ -132,6 +134,21 @@ class PlannedRun:
             return frozenset()
         measured = (row for row in self.plan.rows if row["status"] == "ok")
         return frozenset(row["devices"] for row in measured if row["devices"])
+
+    def queue(self, sweep: Sweep, *, slots: int = 1) -> Queue:
+        """Make the queue, without trials, of a sweep whose resources are settled.
+
+        Trainings to a target are kept in a local results folder until they end.
+        """
+        root = self.outbox.local_root
+        return Queue(
+            sweep,
+            slots=slots,
+            is_profiled=self.options.profile,
+            peaks=self.plan.peaks,
+            race=Race(sweep.training_goal, self.plan.rows),
+            checkpoints=root and f"{root}/checkpoints",
+        )
 
     def recorder(self, sweep: Sweep) -> Recorder:
         """Make the recorder of a sweep whose resources are settled.

@@ -194,6 +194,7 @@ class Progress:
                 outcome += f"; samples/s unknown: {row.get('samples_reason')}"
             else:
                 outcome += f", {format_rate(rate)} samples/s"
+            outcome += _training_in_words(row)
             if doubt:
                 outcome += f"; implausible: {doubt}"
         else:
@@ -275,3 +276,13 @@ def _short(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return shortened(str(value), LABEL_SHOWN)
+
+
+def _training_in_words(row: Row) -> str:
+    """Say how an attempt trained to a target; empty where it did not."""
+    if row.get("target_loss") is None:
+        return ""
+    seconds = f"{format_number(row['time_to_loss_s'], digits=3)} s"
+    if row["is_censored"]:
+        return f"; loss {row['final_loss']:.4g} after {seconds}: not at {row['target_loss']:g}"
+    return f"; loss {row['target_loss']:g} after {seconds}"

@@ -21,6 +21,7 @@ from dtsweep.driver.slot_queue import (
     taken_out,
 )
 from dtsweep.plan.pruning import MeasuredPeaks, MemoryOutcome, all_else
+from dtsweep.plan.race import Race
 from dtsweep.plan.trial import Canaries, Trial, choose_canaries, fits_session
 from dtsweep.results.statuses import is_retried
 from dtsweep.sweep.point import Point, World
@@ -66,8 +67,22 @@ class Queue:
         slots: int = 1,
         is_profiled: bool = False,
         peaks: Iterable[MemoryOutcome] = (),
+        race: Race | None = None,
+        checkpoints: str | None = None,
     ) -> None:
+        """Begin without trials.
+
+        Args:
+            sweep: whose trials it hands out.
+            slots: sessions that run side by side.
+            is_profiled: whether torch's profiler records steps.
+            peaks: what is known of memory.
+            race: of trainings to a target; None where the results have none.
+            checkpoints: folder in which trainings are kept; None keeps none.
+        """
         self._sweep = sweep
+        self._race = race or Race(sweep.training_goal)
+        self._checkpoints = checkpoints
         self._canaries: Canaries = {}
         self._is_profiled = is_profiled
         self._waiting: list[Group] = []
@@ -287,14 +302,26 @@ class Queue:
         self._waiting = [group for group in self._waiting if group]
         return taken
 
+    def note_training(self, point: Point, time_s: float) -> None:
+        """Note how long a launch of a point has trained until it reached the target."""
+        self._race.note(point, time_s)
+
     def _task_of(self, trial: Trial, attempt: int) -> Task:
-        return task_of(
+        task = task_of(
             self._sweep,
             trial.point,
             repeat=trial.repeat,
             attempt=attempt,
             role=trial.role,
             measure=trial.measure,
+        )
+        if task.target is None:
+            return task
+        folder = None
+        if self._checkpoints is not None:
+            folder = f"{self._checkpoints}/{task.trial_id}"
+        return replace(
+            task, train_s=min(task.train_s, self._race.limit_s(trial.point)), checkpoint=folder
         )
 
     def _with_tasks(self, group: Iterable[Queued]) -> list[tuple[Trial, Task]]:

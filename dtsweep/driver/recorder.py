@@ -15,7 +15,14 @@ from dtsweep.driver.unmeasured import Unmeasured, skipped_points, status_and_rea
 from dtsweep.errors import StorageError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.charge import NO_CHARGE, Charge
-from dtsweep.metrics.rows import rank_rows, step_columns, task_row, trial_row, with_warmup_marked
+from dtsweep.metrics.rows import (
+    curve_rows,
+    rank_rows,
+    step_columns,
+    task_row,
+    trial_row,
+    with_warmup_marked,
+)
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.trial import Row, Rows, Trial
 from dtsweep.provenance.revision import git_commit
@@ -141,7 +148,11 @@ class Recorder:
             row["interference_high"] = share + half_width
             if interference.is_drift:
                 flags.append("interference")
-        return {**row, "flags": flags}, {"ranks": ranks, "steps": step_columns(results)}
+        return {**row, "flags": flags}, {
+            "ranks": ranks,
+            "steps": step_columns(results),
+            "curves": curve_rows(results),
+        }
 
     def _store_raw(
         self,

@@ -170,6 +170,27 @@ class TrialColumns:
     blocks: str | None = None
     """Units into which the mode divided the model, in words."""
 
+    target_loss: float | None = None
+    """Loss to which it was trained before the window; None where it was not."""
+
+    time_to_loss_s: float | None = None
+    """Seconds of training to the target; where it is censored, of all of it."""
+
+    time_to_loss_s_error: float | None = None
+    """Standard error of that by the time between two evaluations."""
+
+    samples_to_loss: float | None = None
+    """Samples of all workers until then."""
+
+    is_censored: bool | None = None
+    """True if the training ended before the target was reached."""
+
+    final_loss: float | None = None
+    """Loss at its end."""
+
+    loss_by: str | None = None
+    """What gave the loss: `evaluate` of the workload, or `training`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measured(RankColumns, TrialColumns):
@@ -194,6 +215,9 @@ class Measured(RankColumns, TrialColumns):
 
     flags: Sequence[str] = ()
     """Flags of this rank, names of `FLAG_MEANINGS`."""
+
+    curve: Sequence[Mapping[str, Any]] = ()
+    """Evaluations of a training to a target, rows of `curves`; rank 0."""
 
     threads: int | None = None
     """That PyTorch used for one operation in the window: the facts' or the workload's."""

@@ -274,6 +274,13 @@ def step_columns(results: _ResultsByRank) -> dict[str, NDArray[Any]] | None:
     return table
 
 
+def curve_rows(results: _ResultsByRank) -> list[Row]:
+    """The rows of `curves`: evaluations of a training to a target, as rank 0 has them."""
+    if 0 not in results or (first := results[0].measured) is None:
+        return []
+    return [dict(row) for row in first.curve]
+
+
 def _rank_row(rank: int, facts: _FactsByRank, results: _ResultsByRank) -> Row:
     row: Row = {"rank": rank, **asdict(facts[rank])}
     row["machine"] = json.dumps(row["machine"], sort_keys=True)

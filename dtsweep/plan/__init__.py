@@ -7,6 +7,7 @@ Any process; no Ray. In reading order:
     allotment       nodes of a session that runs next to others
     estimate        how long a run is expected to take
     pruning         which trials would run out of device memory
+    race            how long a training to a target may take that can still be the best
     policy          policies: what to measure next, as a function of the rows so far
     settle          rounds of launches until a sweep's question is decided
     search_pool     points of a search as arrays: settings, chance and cost of a trial

@@ -32,6 +32,9 @@ TRIAL_REST_S, AFTER_SHARE = 1.5, 0.25
 Until results give a better value.
 """
 
+_TRAINING_SHARE = 0.25
+"""Expected training to a target, as a share of the longest one, until results give a better."""
+
 _TOWARDS_LONGEST = 0.75
 """Place of the expected window between the shortest and the longest possible one.
 
@@ -86,6 +89,8 @@ def session_times(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> list[_Se
         settings = Counter(trial.measure or sweep.measure for trial in session)
         seconds = each_start_s
         seconds += sum(count * _trial_s(measure, took) for measure, count in settings.items())
+        if not took and (goal := sweep.training_goal):
+            seconds += len(session) * _TRAINING_SHARE * goal.longest_s
         if has_canaries(sweep, session):
             seconds += 2 * canary_s
         largest = max(session, key=lambda trial: trial.point.workers)

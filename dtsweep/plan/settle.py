@@ -37,6 +37,9 @@ On a busy machine it has not the precision that is asked for, and turns find wha
 Half of it leaves more points to the turns than it saves (docs/log/2026-11-29.md).
 """
 
+_LEAST_SEEDS = 3
+"""Launches of a point that trains to a target: how far seeds differ is not known before."""
+
 _FAILURES = 2
 """Launches of a point that have failed, from which on it is not launched again."""
 
@@ -85,7 +88,10 @@ class Settle:
                 # A grid, or another question, has launched more: all of it counts.
                 last = furthest
                 decision = self._decide(rows, names, last=last)
-            launched_again = self._launched_again(rows, decision.open_points, names, last=last)
+            open_points = decision.open_points
+            if self.sweep.training_goal and last < _LEAST_SEEDS:
+                open_points = _reached(rows, names)
+            launched_again = self._launched_again(rows, open_points, names, last=last)
             contenders = [point for name, point in names.items() if name in launched_again]
             if not contenders or last >= self.question.max_launches:
                 break
@@ -163,7 +169,7 @@ class Settle:
     def _takes_turns(self) -> bool:
         """True if turns measure what is asked for."""
         measure, goal = self.sweep.measure, self.question.goal
-        if not measure.turns or measure.fresh or measure.energy:
+        if not measure.turns or measure.fresh or measure.energy or self.sweep.training_goal:
             return False
         return goal is None or _OF_WINDOWS.search(goal.columns_text) is None
 
@@ -222,3 +228,10 @@ def is_over(sweep: Sweep, last: Round, states: Mapping[str, str], over: Collecti
     """True if every trial of a round has its final result, or is not measured again."""
     names = (trial_name(sweep, point, repeat=last.repeat) for point in last.points)
     return all(name in over or states.get(name) in FINAL for name in names)
+
+
+def _reached(rows: Rows, names: Collection[str]) -> frozenset[str]:
+    """Points, among these, whose trainings have reached the target in each launch so far."""
+    measured = [row for row in rows if row["status"] == "ok" and row["point_id"] in names]
+    censored = {row["point_id"] for row in measured if row["is_censored"]}
+    return frozenset(row["point_id"] for row in measured) - censored

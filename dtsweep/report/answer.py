@@ -24,6 +24,7 @@ from dtsweep.report.remarks import (
     one_line_remark,
     remark,
 )
+from dtsweep.sweep.goal import TO_LOSS
 from dtsweep.sweep.modes import PERIODS, latency_column, period_of
 from dtsweep.text import (
     WIDE_MARK,
@@ -331,6 +332,8 @@ def quantity(name: str, value: float, low: float = math.nan, high: float = math.
     >>> quantity("usd_per_million_samples", 0.01241)
     '$0.012 per million samples'
     """
+    if name in TO_LOSS:
+        return f"{_to_loss(name, value, low, high)} to the target"
     if name.endswith("_per_s"):
         return f"{format_rate(value, low, high)} {name.removesuffix('_per_s')}/s"
     if name.endswith("_s"):
@@ -340,6 +343,18 @@ def quantity(name: str, value: float, low: float = math.nan, high: float = math.
     if name == PER_SAMPLES:
         return f"{usd(value)} per million samples"
     return f"{name} {value:.4g}"
+
+
+def _to_loss(name: str, value: float, low: float, high: float) -> str:
+    """Write what a training to a target takes.
+
+    >>> _to_loss("time_to_loss_s", 12.0, 11.0, 13.0), _to_loss("usd_to_loss", 0.52, 0.5, 0.54)
+    ('12.0 ± 1.0 s', '$0.52')
+    """
+    if name == "usd_to_loss":
+        return usd(value)
+    unit = {"time_to_loss_s": "s", "worker_s_to_loss": "s of workers"}.get(name, "samples")
+    return f"{format_ends(value, low, high)} {unit}"
 
 
 def quantity_of(point: pd.Series[Any], name: str) -> str:
@@ -378,7 +393,7 @@ def _figure(point: pd.Series[Any], name: str) -> str:
     import pandas as pd
 
     words = quantity_of(point, name)
-    if name.endswith("_per_s") or name == PER_SAMPLES or words.startswith(name):
+    if name.endswith("_per_s") or name == PER_SAMPLES or words.startswith(name) or name in TO_LOSS:
         return words
     if name == "memory_peak_bytes":
         return f"memory {words}"

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.study import Study
+from dtsweep.analysis.time_to_loss import time_to_loss
 from dtsweep.analysis.training_time import training_time
 from dtsweep.plan.prices import Prices
 from dtsweep.report.content import Content, Section, content_of
 from dtsweep.report.costs import cost_section
 from dtsweep.report.sections import certificate_in
 from dtsweep.report.times import TrainingTimes
+from dtsweep.report.to_target import TargetTimes
 from dtsweep.results.store import Results
 from dtsweep.secret import shared_trials
 from dtsweep.sweep.goal import Question
@@ -48,6 +50,9 @@ def content_in(
         cost_section(selected, store=store, prices=prices),
         certificate_in(store),
     ]
+    to_target = time_to_loss(selected)
+    if len(to_target):
+        sections.append(TargetTimes(to_target))
     if samples is not None:
         sections.append(TrainingTimes(training_time(selected, samples=samples)))
     return content_of(study, sections=sections, **asked)

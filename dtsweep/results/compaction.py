@@ -35,7 +35,7 @@ class Compaction:
             StorageError: A file can't be read or written; nothing is lost, and the next compaction
                 goes on.
         """
-        for table in ("steps", "ranks", "trials"):
+        for table in ("steps", "curves", "ranks", "trials"):
             self._drop_replaced(table)
             # Rows without a trial row are merged too: they may be of a commit that is under way.
             while any(self._merge_batch(table, names) for names in batches(self._mergeable(table))):

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from dtsweep.errors import StorageError, SweepError, one_line
 from dtsweep.results.current_attempt import CHOOSING, current_attempts
 from dtsweep.results.parquet import arrow_table, columns_of, is_name_of_ours
+from dtsweep.results.schema import TABLES
 from dtsweep.results.store import Results, in_order
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ def steps(where: str | Path) -> pd.DataFrame:
     return frame_of(_stored(Results(where).snapshot(), "steps"))
 
 
+def curves(where: str | Path) -> pd.DataFrame:
+    """Read one row per evaluation of every training to a target; as `steps` does."""
+    return frame_of(_stored(Results(where).snapshot(), "curves"))
+
+
 def _stored(store: Results, table: str) -> Any:
     rows = store.table(table)
     for line in store.left_out():
@@ -103,7 +109,7 @@ def nothing_in(store: Results) -> str:
             f"{store} is a file; results are a folder, made with: dtsweep run SWEEP.py --results "
             "FOLDER"
         )
-    if folder.name in ("trials", "ranks", "steps") and folder.is_dir():
+    if folder.name in TABLES and folder.is_dir():
         return f"no results in {store}, a part of some; did you mean {folder.parent}?"
     below = [str(part.parent) for depth in ("*", "*/*") for part in folder.glob(f"{depth}/trials")]
     if below:

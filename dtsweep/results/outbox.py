@@ -77,6 +77,11 @@ class Outbox:
         """True if a line said that the place does not answer."""
         self._thread = threading.Thread(target=self._work, name="dtsweep-outbox", daemon=True)
 
+    @property
+    def local_root(self) -> str | None:
+        """Path of the results on this machine; None of an object store."""
+        return self._results.storage.local_root
+
     def __str__(self) -> str:
         """Give the place of the results."""
         return str(self._results)

@@ -21,6 +21,7 @@ def attempt_files(
     *,
     ranks: Sequence[Mapping[str, Any]] = (),
     steps: Mapping[str, Any] | None = None,
+    curves: Sequence[Mapping[str, Any]] = (),
     workload_types: Mapping[str, type] = _NO_TYPES,
 ) -> list[StoredFile]:
     """Pack one attempt; readers see it once all of its files are stored, in this order.
@@ -29,6 +30,7 @@ def attempt_files(
         trial: Columns of `trials`, `workload_<field>` among them; those left out are null.
         ranks: One row per worker; `attempt_id` and `trial_id` are filled in.
         steps: Columns of `steps`, arrays of one length; None or left out is a column of nulls.
+        curves: One row per evaluation; `attempt_id` and `trial_id` are filled in.
         workload_types: Type of each scalar workload field (without `workload_`): bool, int, float
             or str.
 
@@ -42,6 +44,7 @@ def attempt_files(
     step_columns |= {name: [value] * len(step_columns["rank"]) for name, value in ids.items()}
     tables = {
         "steps": arrow_table("steps", step_columns),
+        "curves": arrow_table("curves", columns_of([{**row, **ids} for row in curves])),
         "ranks": arrow_table("ranks", columns_of([_cut("ranks", row) | ids for row in ranks])),
         "trials": arrow_table(
             "trials", columns_of([_cut("trials", trial)]), workload_types=workload_types

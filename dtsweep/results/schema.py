@@ -1,4 +1,4 @@
-"""Every column of the three data sets: source of Parquet schemas, checks and docs/columns.md."""
+"""Every column of the data sets: source of Parquet schemas, checks and docs/columns.md."""
 
 from __future__ import annotations
 
@@ -655,6 +655,36 @@ TRIALS: tuple[_Column, ...] = (
         "",
         "of a script of the user: JSON of its path and its arguments, as a shell has them",
     ),
+    _Column(
+        "target_loss",
+        FLOAT,
+        "",
+        "loss to which the launch trained a new model before its window; null where it did not",
+    ),
+    _Column(
+        "loss_by",
+        TEXT,
+        "",
+        "what gave that loss: `evaluate` of the workload, or `training`, the mean of its steps",
+    ),
+    _Column(
+        "time_to_loss_s",
+        FLOAT,
+        "s",
+        "training until the target on the slowest worker, without evaluations; where it "
+        "`is_censored`, all of it: a lower bound",
+    ),
+    _Column(
+        "time_to_loss_s_error",
+        FLOAT,
+        "s",
+        "its standard error by the time between two evaluations",
+    ),
+    _Column(
+        "samples_to_loss", FLOAT, "samples", "of all workers until the target, bounded likewise"
+    ),
+    _Column("is_censored", _BOOL, "", "whether the training ended before the target was reached"),
+    _Column("final_loss", FLOAT, "", "loss at the end of that training"),
 )
 
 RANKS: tuple[_Column, ...] = (
@@ -866,10 +896,24 @@ STEPS: tuple[_Column, ...] = (
     _Column("loss", FLOAT, "", "mean over the worker's samples of the step"),
 )
 
-TABLES: Mapping[str, tuple[_Column, ...]] = MappingProxyType(
-    {"trials": TRIALS, "ranks": RANKS, "steps": STEPS}
+_CURVES: tuple[_Column, ...] = (
+    *_IDENTITY,
+    _Column(
+        "steps",
+        INT,
+        "steps",
+        "of a worker until the evaluation; of rank 0 in modes whose workers step apart",
+    ),
+    _Column("samples", INT, "samples", "of all workers until then"),
+    _Column("trained_s", FLOAT, "s", "training of the slowest worker until then"),
+    _Column("loss", FLOAT, "", "mean over workers of what gives the loss: `loss_by`"),
+    _Column("training_loss", FLOAT, "", "mean over the steps since the last evaluation"),
 )
-"""The three data sets of a results folder."""
+
+TABLES: Mapping[str, tuple[_Column, ...]] = MappingProxyType(
+    {"trials": TRIALS, "ranks": RANKS, "steps": STEPS, "curves": _CURVES}
+)
+"""The data sets of a results folder; `curves` are of trainings to a target."""
 
 WORKLOAD_TYPES: Mapping[type, Any] = MappingProxyType(
     {bool: _BOOL, int: INT, float: FLOAT, str: TEXT, dict: TEXT}

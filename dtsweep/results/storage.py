@@ -106,6 +106,11 @@ class Storage:
         self.identity = hashlib.sha256(store.address.encode()).hexdigest()[:16]
         """A name of this place, the same in every process."""
 
+    @property
+    def local_root(self) -> str | None:
+        """Path of the folder on this machine; None of an object store."""
+        return str(Path(self._root).absolute()) if self.is_local else None
+
     def reach(self) -> None:
         """Wait until the place answers, at most `_REACHED_S`.
 

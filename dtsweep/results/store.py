@@ -135,6 +135,7 @@ class Results:
         *,
         ranks: Sequence[Mapping[str, Any]] = (),
         steps: Mapping[str, Any] | None = None,
+        curves: Sequence[Mapping[str, Any]] = (),
         workload_types: Mapping[str, type] = MappingProxyType({}),
     ) -> None:
         """Store one attempt, as `attempt_files` packs it.
@@ -145,7 +146,11 @@ class Results:
             StorageError: Nothing was committed; the call can be repeated.
             ValueError: A column or status is unknown, or a value does not fit its column.
         """
-        self.write(attempt_files(trial, ranks=ranks, steps=steps, workload_types=workload_types))
+        self.write(
+            attempt_files(
+                trial, ranks=ranks, steps=steps, curves=curves, workload_types=workload_types
+            )
+        )
 
     def write(self, files: Iterable[StoredFile]) -> None:
         """Store files, one after the other; a repeated call changes nothing.
@@ -164,7 +169,7 @@ class Results:
         return self._since_compaction >= SCATTERED_FROM
 
     def table(self, name: str, *, attempts: Collection[str] | None = None) -> Any:
-        """Read committed rows of `trials`, `ranks` or `steps` as an Arrow table.
+        """Read committed rows of a data set as an Arrow table.
 
         Args:
             name: of the table.

@@ -22,6 +22,9 @@ _DEATH_SHOWS_S = 15.0
 _LEAST_SLACK_S = 60.0
 """Least time limit of ranks, in addition to the window and the work after it."""
 
+_ON_TRAINING = 0.25
+"""What a training to a target may take beyond its own time, for evaluations and checkpoints."""
+
 CLOSE_S = 30.0
 """Time limit for ranks to end, and for their trainer after they were killed."""
 
@@ -87,7 +90,7 @@ def hang_at(task: Task, progress: AttemptProgress) -> float:
     if progress.failures:
         return math.inf
     if progress.warm_at is None:
-        return progress.began + task.points * task.measure.max_warmup_seconds
+        return progress.began + _before_window_s(task)
     # A window has a whole period, and another until all have seen that it ends; a profile has one
     # too. Turns have the least cycles, and the one in which the time ends.
     # The least steps, which `max_seconds` waits for, are within the slack of ten steps.
@@ -102,12 +105,17 @@ def hang_at(task: Task, progress: AttemptProgress) -> float:
     )
 
 
+def _before_window_s(task: Task) -> float:
+    """Seconds until all ranks are warm, at most, with a training to a target and what it costs."""
+    return task.points * task.measure.max_warmup_seconds + (1 + _ON_TRAINING) * task.train_s
+
+
 def collective_timeout_s(task: Task) -> float:
     """Time limit of a collective of a task, in seconds: longer than the slot waits for any rank.
 
     Only the slot can say who hangs: a collective that gives up ends the ranks that waited.
     """
-    longest = task.points * task.measure.max_warmup_seconds
+    longest = _before_window_s(task)
     last = AttemptProgress(began=0.0, warm_at=longest, slowest_step_s=longest)
     return hang_at(task, last) + _LEAST_SLACK_S
 
@@ -129,7 +137,7 @@ def attempt_bound_s(task: Task, *, node_timeout_s: float) -> float:
     longest = task.points * task.measure.max_warmup_seconds
     window_s = hang_at(task, AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=longest))
     after_s = _DEATH_SHOWS_S + _ASKED_NODES_S + CLOSE_S
-    return starts_s + shards_s + longest + WINDOWS * window_s + after_s
+    return starts_s + shards_s + _before_window_s(task) + WINDOWS * window_s + after_s
 
 
 def grace_s(failures: Collection[str]) -> float:

@@ -1,6 +1,6 @@
 """Plots, the report as one HTML page, and results in notebooks.
 
-Readers; imports Plotly in functions alone; `serve` alone opens a connection. In reading order:
+Readers; imports Plotly in functions alone. In reading order:
 
     plot            what a plot is: traces, words, table
     style           colours, symbols, patterns; text of others for Plotly
@@ -19,6 +19,5 @@ Readers; imports Plotly in functions alone; `serve` alone opens a connection. In
     view            content of a page as JSON values
     markup          the HTML text from its template
     page            the page of some results, written whole
-    serve           serves the page to browsers of this machine
     notebook        HTML of studies, plans and recommendations in Jupyter
 """

@@ -21,7 +21,6 @@
   const chosen = new Set(); // Ids of selected points.
   let kept = new Set(data.ids); // Ids of points that the filters let through.
   let sorting = { column: -1, isDown: false };
-  let loadedFor = ""; // Time of the newer page for which this one was loaded.
 
   // --- State across reloads ---
 
@@ -40,7 +39,7 @@
     }
     const state = {
       fields, sorting, chosen: [...chosen], theme: root.dataset.theme ?? "",
-      loadedFor, scroll: window.scrollY, focus: document.activeElement?.id ?? "",
+      scroll: window.scrollY, focus: document.activeElement?.id ?? "",
       opened: Array.from(document.querySelectorAll("details"), (one) => one.open),
     };
     try {
@@ -392,39 +391,6 @@
     if (drawn.has("steps")) draw("steps");
   }
 
-  // --- Age and renewal ---
-
-  function showAge() {
-    const seconds = Math.max(0, (Date.now() - Date.parse(data.made_at)) / 1000);
-    const words = seconds < 100 ? `${seconds.toFixed(0)} s`
-      : seconds < 5400 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(1)} h`;
-    byId("age").textContent = `made ${words} ago`;
-  }
-
-  function renew() {
-    showAge();
-    setInterval(showAge, 1000);
-    setInterval(async () => {
-      if (!(await isNewer())) return;
-      storeState();
-      location.reload();
-    }, data.refresh_s * 1000);
-  }
-
-  // True if the server has a newer page than this one.
-  async function isNewer() {
-    try {
-      const answer = await fetch(location.href, { method: "HEAD", cache: "no-store" });
-      const made = answer.headers.get("Last-Modified") ?? "";
-      // The time of this page is local, and twice the same in the night when clocks go back.
-      const isNew = answer.ok && made !== loadedFor && Date.parse(made) > Date.parse(document.lastModified);
-      if (isNew) loadedFor = made;
-      return isNew;
-    } catch {
-      return false; // The server has ended; the page stays.
-    }
-  }
-
   // --- Print: all plots, on white, as wide as paper ---
 
   let themeOnScreen;
@@ -482,7 +448,6 @@
   }
 
   const state = stored();
-  loadedFor = state.loadedFor ?? "";
   history.scrollRestoration = "manual"; // It is restored once the plots have their heights.
   setTheme(state.theme);
   if (byId("trial")) {
@@ -508,7 +473,6 @@
     redrawAll();
   });
   addEventListener("pagehide", storeState);
-  if (data.refresh_s) renew();
 
   showPlots();
 })();

@@ -32,7 +32,7 @@ def _document_of(view: dict[str, Any]) -> str:
     """Assemble the page."""
     script, plotly = _file("page.js"), _plotly()
     raw = {
-        "policy": _policy(script, plotly, asks=view["refresh_s"] is not None),
+        "policy": _policy(script, plotly),
         "style": _file("page.css"),
         "data": html_json(_data(view)),
         "packed": _packed(
@@ -54,7 +54,6 @@ def _data(view: dict[str, Any]) -> dict[str, Any]:
     table = view["table"]
     return {
         "made_at": view["made_at"],
-        "refresh_s": view["refresh_s"],
         "place": view["place"],
         "dark": DARK,
         "trace": example_plot(),
@@ -71,18 +70,12 @@ def _packed(value: dict[str, Any]) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def _policy(*scripts: str, asks: bool) -> str:
-    """Content security policy: these scripts, styles and pictures of the page itself alone.
-
-    Args:
-        scripts: of the page.
-        asks: let it ask its own server whether there is a newer one.
-    """
-    own_server = "connect-src 'self'; " if asks else ""
+def _policy(*scripts: str) -> str:
+    """Content security policy: these scripts, styles and pictures of the page itself alone."""
     digests = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     return (
         f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; "
-        f"{own_server}img-src data: blob:; base-uri 'none'; form-action 'none'"
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -106,13 +99,12 @@ def _plotly() -> str:
     return f"{text[:begin]}({text[begin:end]}){text[end:]}"
 
 
-def page_of(results: Results, *, with_hosts: bool = False, refresh_s: float | None = None) -> str:
+def page_of(results: Results, *, with_hosts: bool = False) -> str:
     """Make the page of some results.
 
     Args:
         results: opened.
         with_hosts: keep reasons and logs, which may name hosts and users.
-        refresh_s: seconds after which the page loads itself again; None for never.
 
     Raises:
         SweepError: Nothing is stored there, or a condition can't be read.
@@ -120,10 +112,10 @@ def page_of(results: Results, *, with_hosts: bool = False, refresh_s: float | No
     """
     store = results.snapshot()
     content = content_in(store, trials_in(store, canaries=True), with_hosts=with_hosts)
-    return page_of_content(content, store, refresh_s=refresh_s)
+    return page_of_content(content, store)
 
 
-def page_of_content(content: Content, store: Results, *, refresh_s: float | None = None) -> str:
+def page_of_content(content: Content, store: Results) -> str:
     """Make the page of a report that is computed already.
 
     It is made without hosts if others are to see the page.
@@ -134,7 +126,6 @@ def page_of_content(content: Content, store: Results, *, refresh_s: float | None
         place=str(store),
         ranks=ranks,
         traces=trial_traces(content, store),
-        refresh_s=refresh_s,
     )
     return _document_of(changed_texts(view, without_homes))
 

@@ -55,7 +55,6 @@ def page_view(
     place: str,
     ranks: pd.DataFrame,
     traces: Sequence[dict[str, Any]],
-    refresh_s: float | None,
 ) -> dict[str, Any]:
     """Arrange everything that a page shows."""
     return {
@@ -63,7 +62,6 @@ def page_view(
         "headline": content.headline,
         "made_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "version": version("dtsweep"),
-        "refresh_s": refresh_s,
         "answers": _answers(content),
         "answers_table": _answers_table(content),
         "frontier_answer": paragraph(content.frontier_answer),

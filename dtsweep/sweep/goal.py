@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import asdict, dataclass
 
@@ -17,6 +18,9 @@ MOST_CHARACTERS, MOST_LEVELS = 2_000, 50
 
 _BRACKETS = re.compile(r"'[^']*'|\"[^\"]*\"|[()]")
 """Brackets of a condition, or a text in quotes, whose brackets are not counted."""
+
+TO_LOSS = ("time_to_loss_s", "samples_to_loss", "worker_s_to_loss", "usd_to_loss")
+"""Objectives of a goal with a target, less is better: what a training to that loss takes."""
 
 LAUNCHES, FRONTIER_LAUNCHES = 8, 3
 """Launches of a point, at most, where a sweep does not set `max_launches`."""
@@ -35,6 +39,13 @@ class Goal:
     """Semantics in addition to exact ones."""
     least_rate: float = 0.0
     """Least `samples_per_s`, as a share of the highest among the candidates."""
+    target: float | None = None
+    """Loss to which each launch trains a new model, from the seed of its repeat.
+
+    By the workload's `evaluate`, else by the losses of training. None trains no further than a
+    window needs."""
+    longest_s: float = 600.0
+    """Seconds of training to the target, at most. A launch that takes longer is `censored`."""
 
     @property
     def columns_text(self) -> str:
@@ -112,6 +123,8 @@ GOALS = {
     "fast-validation": Goal(minimize="latency_s", least_rate=0.5),
     "energy": Goal(minimize="energy_j_per_sample"),
     "cost": Goal(minimize="usd_per_million_samples"),
+    "time-to-loss": Goal(minimize="time_to_loss_s"),
+    "cost-to-loss": Goal(minimize="usd_to_loss"),
 }
 """Goals by name."""
 
@@ -186,3 +199,25 @@ def _check(goal: Goal) -> None:
                 f"allow has no semantics {quoted(semantics)}; {did_you_mean(semantics, SEMANTICS)}",
                 word="allow",
             )
+
+
+def check_target(goal: Goal) -> None:
+    """Refuse a goal that trains to a loss without saying to which, or to none that can be reached.
+
+    Raises:
+        SweepError: its objective needs a target, or the target is no number.
+    """
+    if goal.target is None:
+        if (goal.minimize or goal.maximize) in TO_LOSS:
+            raise SweepError(
+                f"{goal.minimize or goal.maximize} needs a loss to train to: --target LOSS, or "
+                "Goal(…, target=LOSS)",
+                word="target",
+            )
+        return
+    if type(goal.target) not in (int, float) or not math.isfinite(goal.target):
+        raise SweepError(f"target={quoted(goal.target)} must be a loss: a number", word="target")
+    if type(goal.longest_s) not in (int, float) or not goal.longest_s > 0:
+        raise SweepError(
+            f"longest_s={quoted(goal.longest_s)} must be seconds, above 0", word="longest_s"
+        )

@@ -11,7 +11,14 @@ from typing import Any, Literal, get_args, get_type_hints
 from dtsweep.errors import SweepError, quoted
 from dtsweep.secret import is_secret
 from dtsweep.sweep.checks import axis_values, check_axis, check_workload, is_search_space
-from dtsweep.sweep.goal import FRONTIER_LAUNCHES, LAUNCHES, Goal, Question, goal_of
+from dtsweep.sweep.goal import (
+    FRONTIER_LAUNCHES,
+    LAUNCHES,
+    Goal,
+    Question,
+    check_target,
+    goal_of,
+)
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.search import Search
@@ -360,6 +367,14 @@ class Sweep:
                 f"search={quoted(self.search)} must be Search(…), or None", word="search"
             )
         question = self._asked()
+        if question.goal is not None:
+            check_target(question.goal)
+            if question.goal.target is not None and is_own_loop(self.workload):
+                raise SweepError(
+                    "a training loop of your own can't be trained to a target yet; give a workload "
+                    "with build, batch and loss",
+                    word="target",
+                )
         if self.search is not None:
             self.search.check(question.goal)
 
@@ -384,6 +399,14 @@ class Sweep:
         if self.measure.repeats is not None:
             return None
         return self._asked()
+
+    @property
+    def training_goal(self) -> Goal | None:
+        """Goal to whose `target` launches train; None where they don't."""
+        question = self.question
+        if question is None or question.goal is None or question.goal.target is None:
+            return None
+        return question.goal
 
     @property
     def name(self) -> str:

@@ -65,6 +65,15 @@ class Task:
     known_peak_bytes: int | None = None
     """Highest memory of a worker in earlier launches of the point; None where unknown."""
 
+    target: float | None = None
+    """Loss to which it trains before its window; None trains for the window alone."""
+
+    train_s: float = 0.0
+    """Seconds of training to the target, at most."""
+
+    checkpoint: str | None = None
+    """Folder in which the training is kept, and goes on from; None keeps none."""
+
     @property
     def points(self) -> int:
         """Number of points that it measures."""
@@ -119,6 +128,9 @@ def task_of(
     fresh = ""
     if sweep.measure.fresh:
         fresh = f"/{trial_id}"
+    target, train_s = None, 0.0
+    if role == "trial" and (goal := sweep.training_goal):
+        target, train_s = goal.target, goal.longest_s
     return Task(
         attempt_id=uuid.uuid4().hex,
         trial_id=trial_id,
@@ -132,9 +144,13 @@ def task_of(
         session_group=f"{repeat}{fresh}",
         role=role,
         peak_flops_per_s=sweep.resources.peak(point.precision),
+        target=target,
+        train_s=train_s,
     )
 
 
 def trial_name(sweep: Sweep, point: Point, *, repeat: int, **overrides: Any) -> str:
     """Name of a trial; limits, resources, versions and machine are stored next to it."""
+    if "role" not in overrides and (goal := sweep.training_goal):
+        overrides = {**overrides, "target": goal.target}
     return identity(point, seed=sweep.seed, repeat=repeat, fresh=sweep.measure.fresh, **overrides)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from dtsweep.compression.exchange import Mark, Mean, Wait, mean_for, unmarked
@@ -63,6 +64,10 @@ class AfterBackwardMode(SyncMode):
         """Average the buckets, one after another."""
         self._average_all(unmarked)
         return 1
+
+    def checkpoint_parts(self) -> tuple[nn.Module, torch.optim.Optimizer] | None:
+        """Model and optimizer; None with a compression, which keeps errors."""
+        return None if self.means else (self._model, self._optimizer)
 
     def expected_bytes(self) -> float | None:
         """An all-reduce of each bucket, as a ring or a tree does it."""

@@ -136,6 +136,10 @@ class Fsdp(SyncMode):
         clock.mark("optimizer")
         return loss
 
+    def checkpoint_parts(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """The sharded model, and the optimizer of its shards."""
+        return self._model, self._optimizer
+
     def bytes_without_exchange(self) -> int:
         """Whole gradients, and whole parameters unless other steps have them as well."""
         parameters_bytes, gradients_bytes = whole_bytes(self._model, self._job)

@@ -257,6 +257,13 @@ class SyncMode:
         """
         return {}
 
+    def checkpoint_parts(self) -> tuple[nn.Module, torch.optim.Optimizer] | None:
+        """Model and optimizer whose states are all that a training goes on from.
+
+        None where there is more, as what a compression has left out: such a training begins anew.
+        """
+        return None
+
     def close(self) -> None:
         """Let go of the model and of everything shared; also called after a failure."""
         self.__dict__.clear()

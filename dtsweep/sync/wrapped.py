@@ -102,6 +102,10 @@ class WrappedMode(SyncMode):
             work.wait()
         return 1
 
+    def checkpoint_parts(self) -> tuple[nn.Module, torch.optim.Optimizer] | None:
+        """Model and optimizer; None with a compression, which keeps errors."""
+        return None if self._hook else (self._model, self._optimizer)
+
     def expected_bytes(self) -> float | None:
         """An all-reduce of all gradients; unknown if they travel in another type."""
         if "mixed_precision" in self._job.ddp_options:

@@ -58,6 +58,10 @@ class Zero1(WrappedMode):
         else:
             self._sharded.step()
 
+    def checkpoint_parts(self) -> None:
+        """None: each rank has a part of the optimizer's state, under the whole one's names."""
+        return
+
     def expected_bytes(self) -> float | None:
         """An all-reduce of all gradients, and each owner's parameters to all."""
         gradients = super().expected_bytes()

@@ -129,6 +129,13 @@ class ModeLoop:
         if self.job.point.mode.can_restart:
             self.mode.drain()
 
+    def take_losses(self) -> NDArray[np.float64]:
+        """Losses of the last run, (steps,), which is forgotten: it is no part of a trial's steps.
+
+        Nan where a step had none.
+        """
+        return _numbers(self.segments.pop().losses)
+
     def columns(self) -> dict[str, NDArray[Any]]:
         """The columns of `steps`, segment after segment; starts count from the window's."""
         columns = columns_of_segments(self.segments, unknown=np.nan)

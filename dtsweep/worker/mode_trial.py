@@ -30,6 +30,7 @@ from dtsweep.worker.loop import ModeLoop
 from dtsweep.worker.model_work import describe_model, device_rates
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.timing import Parts, time_trial, turns_of
+from dtsweep.worker.to_target import Training
 
 _OWN_WRAPPER = (
     "build gave a model with a DistributedDataParallel in it; give the plain model: the sync mode "
@@ -110,13 +111,16 @@ def _trial(
     rates = device_rates(context, task, point)
     with closing(load_mode(point.sync)(job)) as mode:
         built = _build(context, task, job, mode, rates)
+        build_s = time.perf_counter() - began
         set_seed(_seeds_of(job)[job.data_rank])
-        began_warmup = time.perf_counter()
         loop = ModeLoop(job, mode)
         if context.watch is not None:
             context.watch.follow(loop)
-        measured = yield from timed(loop, built)
         facts = {**rates, **built.facts}
+        if task.target is not None:
+            facts |= Training(loop, built.model, task).run()
+        began_warmup = time.perf_counter()
+        measured = yield from timed(loop, built)
         if not job.divides_model:
             optimizer = mode.optimizer_class
             facts |= describe_model(
@@ -130,7 +134,7 @@ def _trial(
         return replace(
             measured,
             **facts,
-            build_s=began_warmup - began,
+            build_s=build_s,
             after_window_s=after_s,
             flags=[*built.flags, *measured.flags],
         )

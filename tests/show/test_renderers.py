@@ -38,7 +38,7 @@ def test_each_remark_on_a_report_reaches_terminal_page_json_and_notebook() -> No
     out = io.StringIO()
     print_report(content, console=Console(file=out, width=10_000), show_all=True)
     ranks = pd.DataFrame(columns=["attempt_id", "device_free_bytes"])
-    page = page_view(content, place="r", ranks=ranks, traces=[], refresh_s=None)
+    page = page_view(content, place="r", ranks=ranks, traces=[])
     shown = "\n".join(texts_in(page))
     in_notebook = content_html(content)
     assert [text for text in said if text not in out.getvalue()] == []

@@ -1,0 +1,112 @@
+"""Trainings to a target, in the terminal and as JSON values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.analysis import setting_columns
+from dtsweep.report.labels import point_label, product_parts
+from dtsweep.report.records import records_of
+from dtsweep.report.tables import format_ratio
+from dtsweep.text import (
+    ends_of,
+    format_ends,
+    format_number,
+    format_rates,
+    print_table,
+    say,
+    tables_that_fit,
+    usd,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+_BY = {
+    "evaluate": "by the workload's evaluate",
+    "training": "by the losses of training: of samples that were trained on",
+}
+"""What gave the loss, in words."""
+
+_BOUND = (
+    "> is a lower bound: a launch ended before the target, at longest_s or when it could not be "
+    "the best any more."
+)
+_SPEED_UP = "Speed-up and efficiency are those of the time, against the first row of {workers}."
+
+
+@dataclass(frozen=True, eq=False)
+class TargetTimes:
+    """Section of a report: what trainings to a target took."""
+
+    rows: pd.DataFrame
+    """Rows of `dtsweep.analysis.time_to_loss`."""
+
+    def print(self, *, console: Console) -> None:
+        """Print a table for each target, model and environment; nothing where none was trained."""
+        settings = setting_columns(self.rows)
+        varying = [name for name in settings if self.rows[name].nunique(dropna=False) > 1]
+        for _, table in self.rows.groupby(
+            ["target_loss", "env_id", "model_digest"], dropna=False, sort=False
+        ):
+            first = table.iloc[0]
+            parts = product_parts(first, _differing(self.rows), [])
+            by = _BY[first["loss_by"]]
+            title = [f"Training to a loss of {first['target_loss']:g}, {by}", *parts]
+            say(console, "\n" + " · ".join(title), style="bold")
+            keys = {"sync": [point_label(row, varying) for _, row in table.iterrows()]}
+            for columns in tables_that_fit(keys, _columns(table), {}, console=console):
+                print_table(columns, console=console)
+            if table["workers"].nunique() > 1:
+                say(console, _SPEED_UP.format(workers=f"workers={table['workers'].min()}"))
+            if (table["censored"] > 0).any():
+                say(console, _BOUND)
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the rows as JSON values, under `time_to_loss`; unknown is None."""
+        return {"time_to_loss": records_of(self.rows)}
+
+
+def _differing(rows: pd.DataFrame) -> list[str]:
+    names = ("workload", "model_digest", "env_id")
+    return [name for name in names if rows[name].nunique(dropna=False) > 1]
+
+
+def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
+    is_bound = table["censored"] > 0
+    marks = is_bound.map({True: "> ", False: ""})
+    times = zip(table["time_to_loss_s"], *ends_of(table, "time_to_loss_s"), strict=True)
+    several = table["workers"].nunique() > 1
+    launches = table["launches"]
+    columns = {
+        "time\ns": [mark + format_ends(*row) for mark, row in zip(marks, times, strict=True)],
+        "samples": [
+            mark + format_number(value)
+            for mark, value in zip(marks, table["samples_to_loss"], strict=True)
+        ],
+        "samples\n/s": format_rates(table["samples_per_s"], *ends_of(table, "samples_per_s")),
+        "reached": [
+            f"{total - censored} of {total}"
+            for total, censored in zip(launches, table["censored"], strict=True)
+        ],
+        "worker-\nhours": [
+            mark + format_number(value / 3600, digits=3)
+            for mark, value in zip(marks, table["worker_s_to_loss"], strict=True)
+        ],
+    }
+    if several:
+        columns["speed-\nup"] = _ratios(table, "speed_up", unit=1, digits=2)
+        columns["effi-\nciency %"] = _ratios(table, "efficiency", unit=100, digits=0)
+    if table["usd_to_loss"].notna().any():
+        columns["cost"] = [usd(value) for value in table["usd_to_loss"]]
+    return columns
+
+
+def _ratios(table: pd.DataFrame, name: str, *, unit: float, digits: int) -> list[str]:
+    low, high = ends_of(table, name)
+    return [
+        format_ratio(*row, unit=unit, digits=digits)
+        for row in zip(table[name], low, high, strict=True)
+    ]

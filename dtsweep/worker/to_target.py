@@ -1,0 +1,245 @@
+"""Training to a loss before a trial's window: evaluated on the way, kept in checkpoints."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dtsweep.hardware.device import barrier
+from dtsweep.hardware.random_states import random_states_kept
+from dtsweep.measure.isolated_exchange import max_over_ranks, mean_over_ranks
+from dtsweep.sweep.task import Task
+from dtsweep.worker.loop import ModeLoop
+from dtsweep.worker.training_state import TrainingState
+
+_SHARE = 0.05
+"""Most of the time of a training that its evaluations, or its checkpoints, may take."""
+
+_GROWTH = 0.02
+"""Least time between two evaluations, as a share of the training so far."""
+
+_LEAST_S = 0.05
+"""Least seconds of training between two evaluations."""
+
+_CHECKPOINT_EVERY_S = 5.0
+"""Least seconds of training between two checkpoints."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Evaluation:
+    """State of a training; a row of `curves`."""
+
+    steps: int
+    samples: int
+    """Over all workers."""
+    trained_s: float
+    """Training on the slowest worker, without evaluations and checkpoints."""
+    loss: float
+    """Mean over workers of what `evaluate` gives, else of the steps since the last evaluation."""
+    training_loss: float
+    """Mean over the workers' steps since the last evaluation; nan before the first step."""
+
+
+@dataclass
+class _Progress:
+    """Progress of a training, which a checkpoint keeps."""
+
+    curve: list[_Evaluation] = field(default_factory=list)
+    steps: int = 0
+    """Of this rank."""
+
+
+class Training:
+    """Trains a new model of a mode until its loss is the target, or its time is over."""
+
+    def __init__(self, loop: ModeLoop, model: nn.Module, task: Task) -> None:
+        """Take a loop that has made no step.
+
+        Args:
+            loop: of the trial.
+            model: whose parameters the mode trains, without a wrapper.
+            task: with the target.
+
+        Raises:
+            ValueError: the mode can't be paused for an evaluation.
+        """
+        point = loop.job.point
+        if not point.mode.can_restart:
+            raise ValueError(
+                f"sync={point.sync} can't pause for an evaluation, so it can't be trained to a "
+                "target; leave it out of such a goal"
+            )
+        self._loop, self._model, self._task = loop, model, task
+        self._device = loop.job.device
+        self._evaluate_with = getattr(point.workload, "evaluate", None)
+        self._progress = _Progress()
+        self._evaluate_s = self._step_s = 0.0
+        self._saved_s = 0.0
+        self._save_s = 0.0
+        self._state = None
+        parts = loop.mode.checkpoint_parts()
+        if parts is not None and task.checkpoint is not None:
+            self._state = TrainingState(task.checkpoint, *parts, rank=loop.job.rank)
+
+    def run(self) -> dict[str, Any]:
+        """Train; return fields of `Measured`, of rank 0 with the curve."""
+        self._go_on()
+        target = self._task.target
+        assert target is not None, "asked before"
+        if not self._progress.curve and self._evaluate_with is not None:
+            self._note(0, 0.0, np.array([]))
+        while not self._is_over(target):
+            losses, seconds = self._train(self._interval_s())
+            self._note(len(losses), seconds, losses)
+            self._keep()
+        if self._state is not None:
+            self._state.forget()
+        return self._found(target)
+
+    def _go_on(self) -> None:
+        """Take a checkpoint of an earlier attempt, where there is one."""
+        if self._state is None:
+            return
+        kept = self._state.load()
+        if kept is None:
+            return
+        steps, curve = kept
+        self._progress = _Progress(curve=[_Evaluation(**row) for row in curve], steps=steps)
+        self._saved_s = self._trained_s
+        for _ in range(steps):
+            self._loop.next_batches()
+        print(f"dtsweep: training goes on after {steps} steps, from a checkpoint")  # noqa: T201  # the rank's log
+
+    @property
+    def _trained_s(self) -> float:
+        curve = self._progress.curve
+        return curve[-1].trained_s if curve else 0.0
+
+    def _is_over(self, target: float) -> bool:
+        """True if the target is reached or can't be, or if the time is over; equal on all ranks."""
+        curve = self._progress.curve
+        if not curve:
+            return False
+        last = curve[-1]
+        return not math.isfinite(last.loss) or last.loss <= target or self._is_late
+
+    @property
+    def _is_late(self) -> bool:
+        return self._trained_s >= self._task.train_s
+
+    def _interval_s(self) -> float:
+        """Seconds until the next evaluation: so long that evaluations take few of them."""
+        wanted = max(self._evaluate_s * (1 - _SHARE) / _SHARE, _GROWTH * self._trained_s, _LEAST_S)
+        return min(wanted, self._task.train_s - self._trained_s)
+
+    def _train(self, interval_s: float) -> tuple[NDArray[np.float64], float]:
+        """Train for about so long: whole sync periods, equal on ranks that step together.
+
+        Returns:
+            The losses of this rank's steps, and the seconds of the slowest rank.
+        """
+        point = self._loop.job.point
+        steps: Iterator[int] | range
+        if point.is_asynchronous:
+            steps = _for_seconds(interval_s)
+        else:
+            # The first one shows how long a step takes.
+            periods = 1
+            if self._step_s:
+                periods = max(1, round(interval_s / self._step_s / point.period))
+            steps = range(periods * point.period)
+        barrier(self._device)
+        own_s = self._loop.run("window", steps, drain=True)
+        losses = self._loop.take_losses()
+        (seconds,) = max_over_ranks(self._device, own_s)
+        self._step_s = seconds / len(losses)
+        return losses, seconds
+
+    def _note(self, steps: int, seconds: float, losses: NDArray[np.float64]) -> None:
+        """Evaluate after so many further steps."""
+        point = self._loop.job.point
+        # Some workers have no loss: those that were not drawn, and early stages of a pipeline.
+        is_known = np.isfinite(losses)
+        held_out = self._evaluated()
+        counts = np.array([steps, is_known.sum(), losses[is_known].sum(), held_out])
+        mean_steps, mean_known, mean_sum, held_out = mean_over_ranks(self._device, counts)
+        training_loss = mean_sum / mean_known if mean_known else math.nan
+        loss = training_loss if self._evaluate_with is None else held_out
+        curve = self._progress.curve
+        before = curve[-1].samples if curve else 0
+        self._progress.steps += steps
+        samples = mean_steps * point.global_batch
+        curve.append(
+            _Evaluation(
+                steps=self._progress.steps,
+                samples=before + round(samples),
+                trained_s=self._trained_s + seconds,
+                loss=float(loss),
+                training_loss=float(training_loss),
+            )
+        )
+
+    def _evaluated(self) -> float:
+        """What `evaluate` gives on this rank; nan without one. All ranks call it."""
+        if self._evaluate_with is None:
+            return math.nan
+        began = time.perf_counter()
+        self._model.eval()
+        try:
+            with random_states_kept(self._device), torch.no_grad():
+                loss = float(self._evaluate_with(self._model))
+        finally:
+            self._model.train()
+        (self._evaluate_s,) = max_over_ranks(self._device, time.perf_counter() - began)
+        return loss
+
+    def _keep(self) -> None:
+        """Save a checkpoint, where the time since the last one is long enough for it."""
+        if self._state is None:
+            return
+        least_s = max(_CHECKPOINT_EVERY_S, self._save_s * (1 - _SHARE) / _SHARE)
+        if self._trained_s - self._saved_s < least_s:
+            return
+        began = time.perf_counter()
+        self._state.save(self._progress.steps, [asdict(row) for row in self._progress.curve])
+        (self._save_s,) = max_over_ranks(self._device, time.perf_counter() - began)
+        self._saved_s = self._trained_s
+
+    def _found(self, target: float) -> dict[str, Any]:
+        """Columns of the training; between two evaluations the loss is taken to fall in a line."""
+        curve = self._progress.curve
+        last = curve[-1]
+        time_s, samples, error_s = last.trained_s, float(last.samples), 0.0
+        is_censored = not last.loss <= target
+        if not is_censored and len(curve) > 1:
+            before = curve[-2]
+            share = (before.loss - target) / (before.loss - last.loss)
+            time_s = before.trained_s + share * (last.trained_s - before.trained_s)
+            samples = before.samples + share * (last.samples - before.samples)
+            error_s = (last.trained_s - before.trained_s) / math.sqrt(12)
+        return {
+            "target_loss": target,
+            "time_to_loss_s": time_s,
+            "time_to_loss_s_error": error_s,
+            "samples_to_loss": samples,
+            "is_censored": is_censored,
+            "final_loss": last.loss,
+            "loss_by": "training" if self._evaluate_with is None else "evaluate",
+            "curve": [asdict(row) for row in curve],
+        }
+
+
+def _for_seconds(seconds: float) -> Iterator[int]:
+    """Count steps until so much time has passed; one at least."""
+    end, count = time.perf_counter() + seconds, 0
+    while count == 0 or time.perf_counter() < end:
+        yield count
+        count += 1

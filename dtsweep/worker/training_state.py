@@ -1,0 +1,86 @@
+"""Checkpoints of a training (torch.distributed.checkpoint): what an attempt leaves to the next."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+Curve = Sequence[Mapping[str, Any]]
+"""Rows of `curves`."""
+
+_COMPLETE = ".metadata"
+"""File that torch writes last."""
+
+
+class TrainingState:
+    """Saves and loads a training; all ranks call each method at the same step.
+
+    The folder has to be one that the ranks of the next attempt see: on one machine any, else a
+    shared file system. Without it the next attempt begins anew.
+    """
+
+    def __init__(
+        self, folder: str, model: nn.Module, optimizer: torch.optim.Optimizer, *, rank: int
+    ) -> None:
+        """Take the folder of a trial, and what is trained; shards are saved by their ranks."""
+        self._folder = Path(folder)
+        self._model, self._optimizer = model, optimizer
+        self._rank = rank
+
+    def save(self, steps: int, curve: Curve) -> None:
+        """Save the state after so many steps of this rank; then older ones are removed."""
+        new = self._folder / f"step-{steps:09d}"
+        state_dict_saver.save(self._state(steps, curve), checkpoint_id=new)
+        if self._rank == 0:
+            for old in self._complete():
+                if old != new:
+                    shutil.rmtree(old, ignore_errors=True)
+
+    def load(self) -> tuple[int, Curve] | None:
+        """Load the newest state, and return its steps and curve; None where there is none.
+
+        Random states of the ranks are restored, too.
+        """
+        kept = self._complete()
+        if not kept:
+            return None
+        # The optimizer has no state before its first step; torch makes one to load into.
+        state = self._state(0, [])
+        state_dict_loader.load(state, checkpoint_id=kept[-1])
+        set_state_dict(
+            self._model,
+            self._optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+        )
+        torch.set_rng_state(state[f"random {self._rank}"])
+        if f"random GPU {self._rank}" in state:
+            torch.cuda.set_rng_state(state[f"random GPU {self._rank}"])
+        progress = json.loads(state[f"progress {self._rank}"])
+        return progress["steps"], progress["curve"]
+
+    def forget(self) -> None:
+        """Remove all states: the training is over."""
+        if self._rank == 0:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _complete(self) -> list[Path]:
+        """Folders of whole checkpoints, the oldest first."""
+        return sorted(path.parent for path in self._folder.glob(f"step-*/{_COMPLETE}"))
+
+    def _state(self, steps: int, curve: Curve) -> dict[str, Any]:
+        model, optimizer = get_state_dict(self._model, self._optimizer)
+        state: dict[str, Any] = {"model": model, "optimizer": optimizer}
+        state[f"progress {self._rank}"] = json.dumps({"steps": steps, "curve": list(curve)})
+        state[f"random {self._rank}"] = torch.get_rng_state()
+        if torch.cuda.is_initialized():
+            state[f"random GPU {self._rank}"] = torch.cuda.get_rng_state()
+        return state
