@@ -99,15 +99,26 @@ PER_SAMPLES = "usd_per_million_samples"
 _NORMAL_95 = 1.96
 """Half-width of a 95 % interval, in standard errors of a normal distribution."""
 
-_MEANS = (*_ASKED, "tokens_per_s", *_SHARES, *_USED, *_MONEY, PER_SAMPLES, *TO_LOSS)
+_LEARNING = ("noise_scale", "expected_sample_ratio", "goodput")
+
+_MEANS = (*_ASKED, "tokens_per_s", *_SHARES, *_USED, *_MONEY, PER_SAMPLES, *_LEARNING, *TO_LOSS)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class")
 _HOW = ("devices", "backend", "harness", "cpus_per_worker", "command")
 _REASONS = ("gradients_reason", "samples_reason")
-_FACTS = ("semantics", "global_batch", "target_loss", "loss_by", *_HOW, *_MODEL, *_REASONS)
+_FACTS = (
+    "semantics",
+    "global_batch",
+    "samples_per_update",
+    "target_loss",
+    "loss_by",
+    *_HOW,
+    *_MODEL,
+    *_REASONS,
+)
 _WITH_INTERVAL = {
     **dict.fromkeys(("latency_s", "samples_per_s", *_ASKED[2:]), True),
     PER_SAMPLES: True,
-    **dict.fromkeys(TO_LOSS, True),
+    **dict.fromkeys(("goodput", *TO_LOSS), True),
     **dict.fromkeys(_OF_A_STEP, False),
 }
 """Columns with an interval over launches, and True if their between-launch variance is relative."""
@@ -155,7 +166,8 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
     # piece.
     numbers = [*_WITH_ERRORS, *bounds, *_SHARES, *_MONEY, "tokens_per_s"]
     trials = trials.astype(dict.fromkeys(numbers, "float64")).copy()
-    trials = _with_columns(by_best_peak(trials), {**_per_samples(trials), **_to_loss(trials)})
+    derived = {**_per_samples(trials), **_to_loss(trials), **_goodput(trials)}
+    trials = _with_columns(by_best_peak(trials), derived)
     launch = trials["session"].where(trials["session"].notna(), trials["trial_id"])
     return _with_columns(trials, {"launch": launch, "caution": _cautions(trials)})
 
@@ -171,6 +183,26 @@ def _per_samples(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
         f"{PER_SAMPLES}_high": usd_per_s / trials["samples_per_s_low"] * 1e6,
         f"{PER_SAMPLES}_error": value * trials["samples_per_s_error"] / rate,
     }
+
+
+def _goodput(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
+    """Samples that a loss should need by the noise scale of its model, and the rate by them.
+
+    `expected_sample_ratio` is over the smallest batch of an update of the same model, as in
+    McCandlish et al. (2018) and Pollux; `goodput` is `samples_per_s` over it. Null where updates
+    are of one worker, or no trial of the model has a noise scale. Its own error is not part of the
+    interval: it is the same for all points.
+    """
+    of_model = trials["model_digest"].fillna("")
+    scales = trials["noise_scale"].astype("float64").groupby(of_model).transform("median")
+    is_one = trials["semantics"].isin(["exact", "lossy"])
+    batches = trials["samples_per_update"].astype("float64").where(is_one)
+    smallest = batches.groupby(of_model).transform("min")
+    ratio = (1 + batches / scales) / (1 + smallest / scales)
+    columns = {"expected_sample_ratio": ratio}
+    for end in ("", "_low", "_high", "_error"):
+        columns[f"goodput{end}"] = trials[f"samples_per_s{end}"] / ratio
+    return columns
 
 
 def _to_loss(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:

@@ -44,7 +44,7 @@ def time_to_loss(frame: Frame) -> pd.DataFrame:
         test = comparison_of(trials, objective, drift=study.drift(env_id))
         # Of the base to each of them.
         ratios = test.ratios(base, ordered, level=_LEVEL)
-        workers = ordered["workers"] / base["workers"].iloc[0]
+        workers = ordered["workers"].astype("float64") / float(base["workers"].iloc[0])
         columns = {}
         for end, values in ratios.items():
             columns[f"speed_up{end}"] = values

@@ -170,6 +170,18 @@ class TrialColumns:
     blocks: str | None = None
     """Units into which the mode divided the model, in words."""
 
+    noise_scale: float | None = None
+    """Gradient noise scale of the model after its window, in samples."""
+
+    noise_scale_low: float | None = None
+    """Lower end of its 95 % interval."""
+
+    noise_scale_high: float | None = None
+    """Upper end; None where it is unknown."""
+
+    noise_scale_reason: str | None = None
+    """Reason why it was not measured."""
+
     target_loss: float | None = None
     """Loss to which it was trained before the window; None where it was not."""
 

@@ -12,6 +12,7 @@ from dtsweep.report.tables import format_ratio
 from dtsweep.text import (
     ends_of,
     format_ends,
+    format_integers,
     format_number,
     format_rates,
     print_table,
@@ -56,7 +57,11 @@ class TargetTimes:
             by = _BY[first["loss_by"]]
             title = [f"Training to a loss of {first['target_loss']:g}, {by}", *parts]
             say(console, "\n" + " · ".join(title), style="bold")
-            keys = {"sync": [point_label(row, varying) for _, row in table.iterrows()]}
+            keys = {
+                "sync": [point_label(row, varying) for _, row in table.iterrows()],
+                "workers": format_integers(table["workers"]),
+                "global\nbatch": format_integers(table["samples_per_update"]),
+            }
             for columns in tables_that_fit(keys, _columns(table), {}, console=console):
                 print_table(columns, console=console)
             if table["workers"].nunique() > 1:
@@ -77,7 +82,8 @@ def _differing(rows: pd.DataFrame) -> list[str]:
 def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
     is_bound = table["censored"] > 0
     marks = is_bound.map({True: "> ", False: ""})
-    times = zip(table["time_to_loss_s"], *ends_of(table, "time_to_loss_s"), strict=True)
+    low, high = (ends.astype("float64").mask(is_bound) for ends in ends_of(table, "time_to_loss_s"))
+    times = zip(table["time_to_loss_s"], low, high, strict=True)
     several = table["workers"].nunique() > 1
     launches = table["launches"]
     columns = {
@@ -105,8 +111,12 @@ def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def _ratios(table: pd.DataFrame, name: str, *, unit: float, digits: int) -> list[str]:
-    low, high = ends_of(table, name)
+    """A column of ratios with their intervals; of bounds they are upper limits."""
+    is_bound = table["censored"] > 0
+    low, high = (ends.astype("float64").mask(is_bound) for ends in ends_of(table, name))
     return [
-        format_ratio(*row, unit=unit, digits=digits)
-        for row in zip(table[name], low, high, strict=True)
+        f"{mark}{format_ratio(*row, unit=unit, digits=digits)}"
+        for mark, *row in zip(
+            is_bound.map({True: "< ", False: ""}), table[name], low, high, strict=True
+        )
     ]

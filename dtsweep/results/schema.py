@@ -656,6 +656,16 @@ TRIALS: tuple[_Column, ...] = (
         "of a script of the user: JSON of its path and its arguments, as a shell has them",
     ),
     _Column(
+        "noise_scale",
+        FLOAT,
+        "samples",
+        "gradient noise scale of the model after its window: the batch whose gradient is as large "
+        "as its noise; null without `Measure(noise_scale=True)`",
+    ),
+    _Column("noise_scale_low", FLOAT, "samples", "lower end of its 95 % interval"),
+    _Column("noise_scale_high", FLOAT, "samples", "upper end; null where it is unknown"),
+    _Column("noise_scale_reason", TEXT, "", "why it was not measured"),
+    _Column(
         "target_loss",
         FLOAT,
         "",

@@ -92,6 +92,11 @@ class Measure:
     energy: bool = False
     """True if windows last at least 5 s where a device counts its energy; shorter ones lack it."""
 
+    noise_scale: bool = False
+    """True if the gradient noise scale is measured in the first launch of each point.
+
+    It takes at least 128 passes without an exchange, and 20 s at most where these are shorter."""
+
     exchange: _EXCHANGE = "quick"
     """Method for the exchange's share of a step, in modes whose exchange overlaps other work.
 
@@ -122,7 +127,7 @@ class Measure:
         """Refuse numbers that can't be meant."""
         _fit(self, repeats=1, warmup_steps=0, min_steps=1, min_seconds=0, max_steps=1)
         _fit(self, max_seconds=0, max_warmup_seconds=0, half_width=0, prune=0, canary=0)
-        _fit(self, energy=0, gc=0, nested=0, turns=0, fresh=0)
+        _fit(self, energy=0, noise_scale=0, gc=0, nested=0, turns=0, fresh=0)
         _refuse_contradiction(self, "min_steps", "max_steps")
         _refuse_contradiction(self, "min_seconds", "max_seconds")
         if self.exchange not in get_args(_EXCHANGE):

@@ -23,6 +23,7 @@ from dtsweep.worker.gradients import IN_SHARDS, StepRecord
 from dtsweep.worker.idle_time import idle_in_window, queued_idle
 from dtsweep.worker.in_step import StepError, store_of, store_of_others, together
 from dtsweep.worker.loop import ModeLoop
+from dtsweep.worker.noise_scale import noise_scale_of
 from dtsweep.worker.stages import Steps
 
 PROFILED_STEPS = 5
@@ -75,8 +76,10 @@ class ModeStages:
         yield from ()
 
     def idle(self) -> None:
-        """Queue some steps where the window leaves much open."""
+        """Queue some steps where the window leaves much open; measure the noise of gradients."""
         self.fields |= queued_idle(self._loop, self._task, self._window)
+        if self._task.measure.noise_scale and self._task.repeat == 1:
+            self.fields |= noise_scale_of(self._loop, self._model)
 
     def compression(self) -> None:
         """Compare a compressed exchange with that of the values themselves."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +17,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task
 from dtsweep.worker import to_target
 from dtsweep.worker.rank import RankContext
-from tests.worker.on_ranks import Trials, run_trials, window
+from tests.worker.on_ranks import Trials, run_trials, start_of, window
 
 WIDTH, WORKERS, MICRO_BATCH = 6, 2, 4
 TARGET, SLOW = 0.05, 1e-6
@@ -173,13 +172,6 @@ def test_a_training_ends_at_its_target_and_counts_each_sample_once(ran: Trials, 
         assert [one["samples"] for one in curve] == [one["steps"] * batch for one in curve]
     period = ran.points[name].period
     assert all(one["steps"] % period == 0 for one in curve)
-
-
-def start_of(point: Point) -> Mapping[str, Tensor]:
-    """Weights that a trial begins with; its seed is that of all trials here."""
-    digest = hashlib.sha256(b"0/1").digest()
-    torch.manual_seed(int.from_bytes(digest[:4], "big"))
-    return {name: value.clone() for name, value in point.workload.build().state_dict().items()}
 
 
 @pytest.mark.parametrize("name", ["ddp", "fsdp", "ring, accumulated", *GO_ON])
