@@ -45,6 +45,10 @@ class OptimizerSteps:
         """Called before the step of each optimizer that is in no other one's step."""
         self.on_end: Callable[[Optimizer], None] | None = None
         """Called after each of these steps, and before `on_step`."""
+        self.on_loss: Callable[[torch.Tensor], None] | None = None
+        """Called with each scalar from which a backward begins, before a scaler has scaled it."""
+        self._scaled: tuple[Any, Any] = None, None
+        """What a scaler has scaled last, and what that was before."""
         self._last_ended: Optimizer | None = None
         self._has_backward = True
         """True if a backward has begun since the step that counted last."""
@@ -59,8 +63,10 @@ class OptimizerSteps:
         # A loop may compile a function with its optimizer's step in it.
         before = register_optimizer_step_pre_hook(torch.compiler.disable(self._begins))
         after = register_optimizer_step_post_hook(torch.compiler.disable(self._ends))
-        scaler_step = torch.amp.GradScaler.step
-        torch.amp.GradScaler.step = self._with_skips(scaler_step)  # type: ignore[method-assign]  # given back below
+        scaler: Any = torch.amp.GradScaler
+        scaler_step, scaler_scale = scaler.step, scaler.scale
+        scaler.step = self._with_skips(scaler_step)
+        scaler.scale = self._remembering(scaler_scale)
         # Both `backward` and `grad` call it, even if a loop imported them before.
         autograd: Any = torch.autograd
         run_backward = autograd._engine_run_backward
@@ -69,7 +75,8 @@ class OptimizerSteps:
             yield
         finally:
             autograd._engine_run_backward = run_backward
-            torch.amp.GradScaler.step = scaler_step  # type: ignore[method-assign]  # as it was
+            scaler.step, scaler.scale = scaler_step, scaler_scale
+            self._scaled = None, None
             before.remove()
             after.remove()
             self._running.clear()
@@ -121,11 +128,31 @@ class OptimizerSteps:
         """The start of autograd's engine, which notes that a backward has begun."""
 
         @functools.wraps(run)
-        def noting(*args: Any, **kwargs: Any) -> Any:
+        def noting(outputs: Any, *args: Any, **kwargs: Any) -> Any:
             self._has_backward = True
-            return run(*args, **kwargs)
+            # `grad` adds nothing to gradients; a backward inside another one belongs to it.
+            is_outermost = torch._C._current_graph_task_id() == -1
+            if self.on_loss is not None and is_outermost and kwargs.get("accumulate_grad"):
+                scaled, loss = self._scaled
+                if not any(one is scaled for one in outputs):
+                    (loss, *_) = outputs
+                if loss.numel() == 1:
+                    self.on_loss(loss)
+            return run(outputs, *args, **kwargs)
 
         return noting
+
+    def _remembering(self, scale: Callable[..., Any]) -> Callable[..., Any]:
+        """`GradScaler.scale`, whose result is not the loss."""
+
+        @functools.wraps(scale)
+        def remembering(scaler: Any, outputs: Any) -> Any:
+            scaled = scale(scaler, outputs)
+            if isinstance(outputs, torch.Tensor):
+                self._scaled = scaled, outputs
+            return scaled
+
+        return remembering
 
     def _with_skips(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """`GradScaler.step`, which leaves the optimizer's step out where gradients overflow."""

@@ -87,6 +87,7 @@ class OwnLoop:
         self._first_sums = StepSums(group.rank)
         self._parts = TimedParts(context.device)
         self._steps = OptimizerSteps(self._on_step)
+        self._steps.on_loss = self._parts.note_loss
         self._loaders = LoaderWatch(self._parts.mark)
         self._skipped = 0
         self._taken = 0
@@ -149,9 +150,13 @@ class OwnLoop:
             self._measured,
             build_s=self._first_step_at - began,
             steps=self._parts.columns(),
-            flags=[*self._measured.flags, *self._after.flags],
+            flags=[*self._measured.flags, *self._after.flags, *self._of_losses],
             **self._after.fields,
         )
+
+    @property
+    def _of_losses(self) -> list[str]:
+        return ["summed_losses"] if self._parts.has_sums else []
 
     def _measure_what_ran(self) -> None:
         """Measure the steps that a loop had that has ended, where they are enough.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from dtsweep.measure.clock import Clock, clock_for
-from dtsweep.worker.loop import Segment, columns_of_segments, without_lead
+from dtsweep.sync.mode import Loss
+from dtsweep.sync.passes import kept_loss
+from dtsweep.worker.loop import Segment, columns_of_segments, numbers_of, without_lead
 
 
 class TimedParts:
@@ -17,9 +20,14 @@ class TimedParts:
 
     def __init__(self, device: torch.device) -> None:
         """Begin without any."""
+        self._device = device
         self._clock: Clock = clock_for(device)
         self._is_timing = False
+        self._losses: list[list[Loss]] = [[]]
+        """Of the backward passes of each step of the part under way, the last one under way."""
         self.parts: list[Segment] = []
+        self.has_sums = False
+        """True if a timed step had several backward passes."""
         self.so_far = self._clock.so_far
         """Lengths of the steps of the part under way that are known to have ended, in seconds."""
 
@@ -28,8 +36,13 @@ class TimedParts:
         if self._is_timing:
             self._clock.mark(phase)
 
+    def note_loss(self, loss: torch.Tensor) -> None:
+        """Note the loss of a backward pass; on a GPU nobody waits for it."""
+        self._losses[-1].append(kept_loss(loss, self._device))
+
     def end_step(self) -> None:
         """End a step of the loop."""
+        self._losses.append([])
         if self._is_timing:
             self._clock.mark("loop")
             self._clock.end_step()
@@ -43,6 +56,8 @@ class TimedParts:
             Seconds from its start to its end.
         """
         self._clock.start()
+        # Those of earlier steps are of other parts, or of none.
+        del self._losses[:-1]
         self._is_timing = True
         try:
             for _ in range(lead):
@@ -58,7 +73,9 @@ class TimedParts:
             began=self._clock.began,
             times=without_lead(lead, self._clock.times()),
             most_idle=without_lead(lead, self._clock.most_idle()),
+            losses=[_sum_of(losses) for losses in self._losses[lead:-1]],
         )
+        self.has_sums |= any(len(losses) > 1 for losses in self._losses[lead:-1])
         self.parts.append(part)
         return seconds
 
@@ -67,8 +84,17 @@ class TimedParts:
         return next(part for part in reversed(self.parts) if part.name == name)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Columns of `steps`, part after part; starts count from the window's.
+        """Columns of `steps`, part after part; starts count from the window's."""
+        columns = columns_of_segments(self.parts, unknown=0.0)
+        columns["loss"] = np.concatenate([numbers_of(part.losses) for part in self.parts])
+        return columns
 
-        Losses of a loop of the user are not known.
-        """
-        return columns_of_segments(self.parts, unknown=0.0)
+
+def _sum_of(losses: Sequence[Loss]) -> Loss:
+    """The loss of a step: those of its backward passes together; None without any."""
+    if not losses:
+        return None
+    tensors = [loss for loss in losses if isinstance(loss, torch.Tensor)]
+    if tensors:
+        return torch.stack(tensors).sum()
+    return float(sum(loss for loss in losses if isinstance(loss, float | int)))

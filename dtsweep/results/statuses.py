@@ -68,6 +68,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
         "unrepeatable": "`batch` gives other data for the same sample numbers, so that runs differ "
         "in their samples",
+        "summed_losses": "a step of the loop has several backward passes, and `loss` is the sum of "
+        "theirs: of micro-batches, or of several losses",
         "input_bound": "waiting for data takes more than 5 % of a step, which need not be what "
         "limits it",
         "bf16_emulated": "the GPU has no bf16 in hardware (compute capability below 8.0), "

@@ -35,7 +35,7 @@ class Segment:
     """Upper limits of the device's idle time, by phase and step; empty on a CPU."""
 
     losses: list[Loss] = field(default_factory=list)
-    """Of each step; empty in a training loop of the user."""
+    """Of each step."""
 
     turn: int = -1
     """Number of a window's turn; -1 where points are not measured in turn."""
@@ -134,14 +134,14 @@ class ModeLoop:
 
         Nan where a step had none.
         """
-        return _numbers(self.segments.pop().losses)
+        return numbers_of(self.segments.pop().losses)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The columns of `steps`, segment after segment; starts count from the window's."""
         columns = columns_of_segments(self.segments, unknown=np.nan)
         if self._has_loss():
             columns["loss"] = _joined(
-                _numbers(segment.losses)
+                numbers_of(segment.losses)
                 if segment.name in ("warmup", "window")
                 else np.full(len(segment.losses), np.nan)
                 for segment in self.segments
@@ -245,7 +245,8 @@ def _joined(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(list(arrays))
 
 
-def _numbers(losses: Sequence[Loss]) -> NDArray[np.float64]:
+def numbers_of(losses: Sequence[Loss]) -> NDArray[np.float64]:
+    """Losses as numbers, (steps,); nan where a step has none."""
     numbers = np.full(len(losses), np.nan)
     on_device = {at: loss for at, loss in enumerate(losses) if isinstance(loss, torch.Tensor)}
     if on_device:

@@ -265,6 +265,43 @@ def test_steps_that_a_scaler_leaves_out_are_flagged() -> None:
     assert "skipped_updates" in result.flags
 
 
+def counted_losses(passes: int, *, scaler: torch.amp.GradScaler | None = None) -> Measured:
+    """A loop whose losses are 1, 2, 3, …, with a penalty's gradient and a checkpoint in each."""
+    losses = map(float, itertools.count(1))
+
+    def stepping(model: nn.Linear, optimizer: Any, inputs: torch.Tensor) -> None:
+        for _ in range(passes):
+            output = checkpoint(model, inputs, use_reentrant=True)
+            loss = 0 * output.sum() + next(losses)
+            torch.autograd.grad((model.weight**2).sum(), [model.weight])
+            (loss if scaler is None else scaler.scale(loss)).backward()
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+        optimizer.zero_grad()
+
+    inputs = torch.ones(8, 4, requires_grad=True)
+    return measured(endless(lambda model, optimizer, _: stepping(model, optimizer, inputs)))
+
+
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_the_loss_of_a_loop_is_the_scalar_on_which_backward_was_called(is_scaled: bool) -> None:
+    result = counted_losses(1, scaler=torch.amp.GradScaler("cpu") if is_scaled else None)
+    losses = result.steps["loss"]
+    # The first step is in no part.
+    assert losses.tolist() == [2.0 + number for number in range(len(losses))]
+    assert "summed_losses" not in result.flags
+
+
+def test_losses_of_several_passes_of_a_step_are_added_and_that_is_said() -> None:
+    result = counted_losses(2)
+    losses = result.steps["loss"]
+    assert losses.tolist() == [7.0 + 4 * number for number in range(len(losses))]
+    assert "summed_losses" in result.flags
+
+
 def test_an_optimizer_that_a_loop_makes_again_for_its_model_counts_as_the_same() -> None:
     def again(model: nn.Linear, optimizer: Any, inputs: torch.Tensor) -> None:
         if next(numbers) % 4 == 0:
