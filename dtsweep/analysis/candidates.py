@@ -14,7 +14,7 @@ from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import ConditionVerdict
 from dtsweep.metrics.summary import P99_FROM
 from dtsweep.results.statuses import UNSOUND
-from dtsweep.sweep.goal import Goal
+from dtsweep.sweep.goal import TO_LOSS, Goal
 from dtsweep.sweep.mode_info import SEMANTICS
 from dtsweep.sweep.modes import AS_WRITTEN
 
@@ -159,15 +159,7 @@ def why_none(points: pd.DataFrame, objective: Objective, condition: Condition) -
         return f"no point has exact updates; --allow {semantics} takes those there are"
     allowed = points[points["is_allowed"]]
     if allowed[objective.name].isna().all():
-        reason = f"{objective.name} was not measured on any point"
-        if objective.name == "samples_per_s" and (allowed["sync"] == AS_WRITTEN).all():
-            return (
-                f"{reason}: the number of samples in a step is not known. Give samples_per_step "
-                "(--samples-per-step), or take another objective: --minimize latency_s"
-            )
-        if objective.name in (PER_SAMPLES, "usd_per_hour", "cost_usd"):
-            return f"{objective.name} is unknown: nodes have no price; --prices FILE gives them one"
-        return f"{reason}, so none can be recommended by it"
+        return _why_unknown(allowed, objective)
     unknown, implausible = (int(allowed[name].sum()) for name in ("is_unknown", "is_implausible"))
     parts = []
     requirement = "can be trusted"
@@ -180,3 +172,26 @@ def why_none(points: pd.DataFrame, objective: Objective, condition: Condition) -
     if implausible:
         parts.append(f"{implausible} are implausible")
     return f"none of {len(allowed)} points {requirement}: {', '.join(parts)}"
+
+
+def _why_unknown(points: pd.DataFrame, objective: Objective) -> str:
+    """Say why no point has a value of the objective, and how to get one."""
+    reason = f"{objective.name} was not measured on any point"
+    if objective.name == "samples_per_s" and (points["sync"] == AS_WRITTEN).all():
+        return (
+            f"{reason}: the number of samples in a step is not known. Give samples_per_step "
+            "(--samples-per-step), or take another objective: --minimize latency_s"
+        )
+    has_target = points["time_to_loss_s"].notna().any()
+    is_price = objective.name in (PER_SAMPLES, "usd_per_hour", "cost_usd")
+    if is_price or (objective.name == "usd_to_loss" and has_target):
+        return f"{objective.name} is unknown: nodes have no price; --prices FILE gives them one"
+    if objective.name in TO_LOSS:
+        estimate = ""
+        if points["goodput"].notna().any():
+            estimate = "; --maximize goodput is an estimate by the noise scale of gradients"
+        return (
+            f"{reason}: run the sweep with --goal time-to-loss --target LOSS, which trains its "
+            f"points to that loss{estimate}"
+        )
+    return f"{reason}, so none can be recommended by it"

@@ -101,6 +101,12 @@ _QUESTION_OPTIONS = (
     ),
     where_option,
     click.option(
+        "--target",
+        type=float,
+        metavar="LOSS",
+        help="Train each launch to this loss: --goal time-to-loss, or cost-to-loss.",
+    ),
+    click.option(
         "--indifference",
         type=ShareType(),
         metavar="SHARE",
@@ -286,7 +292,7 @@ def telling_warnings() -> Iterator[None]:
         tell(f"dtsweep: {warning.message}")
 
 
-_NAMES = ("goal", "where", "indifference", "confidence", "max_launches", "search")
+_NAMES = ("goal", "where", "target", "indifference", "confidence", "max_launches", "search")
 """Parameters of `question_options`."""
 
 
@@ -342,12 +348,14 @@ def asked_settings(own: Goal | str | None, asked: Mapping[str, Any]) -> dict[str
     settings = dict(asked)
     if settings.pop("search", None):
         settings["search"] = Search()
-    where = settings.pop("where", None)
-    if where is not None:
+    of_goal = {name: settings.pop(name) for name in ("where", "target") if name in settings}
+    if of_goal:
         goal = goal_of(settings.get("goal", own))
+        if goal is None and "target" in of_goal:
+            goal = GOALS["time-to-loss"]
         if goal is None:
             raise SweepError(
                 "--where is a condition of a goal, and the frontier has none; add --goal throughput"
             )
-        settings["goal"] = replace(goal, where=where)
+        settings["goal"] = replace(goal, **of_goal)
     return settings

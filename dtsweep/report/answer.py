@@ -279,7 +279,8 @@ def _what_next(recommendation: Recommendation) -> list[Remark]:
     if recommendation.is_futile:
         return [_futile(recommendation, why="more rounds would not pay")]
     # Turns are as many as pay.
-    has_short_windows = noise.is_mostly_imprecise and not noise.has_turns
+    trains = recommendation.objective.name in TO_LOSS
+    has_short_windows = noise.is_mostly_imprecise and not noise.has_turns and not trains
     is_asked = question is not None and question.goal == recommendation.goal
     if rounds == math.inf and is_asked and not has_short_windows:
         return [_futile(recommendation, why=f"over {MOST_ROUNDS} more launches may be needed")]

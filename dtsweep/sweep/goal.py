@@ -22,6 +22,12 @@ _BRACKETS = re.compile(r"'[^']*'|\"[^\"]*\"|[()]")
 TO_LOSS = ("time_to_loss_s", "samples_to_loss", "worker_s_to_loss", "usd_to_loss")
 """Objectives of a goal with a target, less is better: what a training to that loss takes."""
 
+_SHORT_NAMES: dict[str | None, str] = {
+    "time_to_loss": "time_to_loss_s",
+    "cost_to_loss": "usd_to_loss",
+}
+"""Objectives as a user may write them."""
+
 LAUNCHES, FRONTIER_LAUNCHES = 8, 3
 """Launches of a point, at most, where a sweep does not set `max_launches`."""
 
@@ -46,6 +52,12 @@ class Goal:
     window needs."""
     longest_s: float = 600.0
     """Seconds of training to the target, at most. A launch that takes longer is `censored`."""
+
+    def __post_init__(self) -> None:
+        """Take short names of objectives for their columns."""
+        for name in ("maximize", "minimize"):
+            asked = getattr(self, name)
+            object.__setattr__(self, name, _SHORT_NAMES.get(asked, asked))
 
     @property
     def columns_text(self) -> str:

@@ -435,8 +435,9 @@ def test_facts_are_read_off_the_loops_objects(
     row = row_of([of_rank[case] for of_rank in sent])
     losses = np.array([of_rank[case].of_part("loss") for of_rank in sent])
     assert np.isfinite(losses).all()
-    ends = [row["loss_first"], row["loss_last"]]
-    assert ends == pytest.approx(losses.mean(axis=0)[[0, -1]].tolist())
+    assert row["loss_last"] == pytest.approx(losses.mean(axis=0)[-1])
+    # Of the measured steps, after the warm-up that is found.
+    assert np.isclose(losses.mean(axis=0), row["loss_first"]).any()
     # Of the whole model, on each rank.
     assert [of_rank[case].parameters for of_rank in sent] == [49, 49]
 
