@@ -16,7 +16,6 @@ files. In reading order:
     frontier        points that no other point beats
     scaling         speed-up, efficiency and gain of more workers, and which don't pay
     settings        settings of points and of trials in one form, and their values
-    training_time   training time, by the number of workers
     pairwise        tests points against one of them, even with one launch each
     time_to_loss    trainings to a target: their time, samples and cost, and speed-up
     next_axes       axes to try next, by a point's bound
@@ -37,7 +36,6 @@ from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling, worthwhile
 from dtsweep.analysis.study import Study, canaries, launch_sigma, over_launches
 from dtsweep.analysis.time_to_loss import time_to_loss
-from dtsweep.analysis.training_time import training_time
 from dtsweep.inference.pareto import on_frontier
 from dtsweep.results.campaign import Campaign, read_campaign
 from dtsweep.sweep.goal import GOALS, Goal
@@ -61,7 +59,6 @@ __all__ = [
     "scaling",
     "setting_columns",
     "time_to_loss",
-    "training_time",
     "without_canaries",
     "worthwhile",
 ]

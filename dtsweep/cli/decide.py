@@ -52,12 +52,6 @@ if TYPE_CHECKING:
     help="Frontiers of this in place of samples_per_s.",
 )
 @where_option
-@click.option(
-    "--samples",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Also how long training on N samples takes.",
-)
 @prices_option
 @click.option(
     "--html", metavar="FILE", help="Write the report as one self-contained HTML page instead."

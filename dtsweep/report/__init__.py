@@ -20,8 +20,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     recommendation  a recommendation in words, and as JSON values
     advice          goal of a report, its recommendations, and the points on frontiers
     tables          table columns of points and of scaling
-    times           training times in the terminal, and as JSON values
-    to_target       trainings to a target, likewise
+    to_target       trainings to a target: a section
     costs           what runs have cost, and what was lost of it: a section
     sections        the certificate of a search
     content         what the report says, computed once; the renderers below show it

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.study import Study
 from dtsweep.analysis.time_to_loss import time_to_loss
-from dtsweep.analysis.training_time import training_time
 from dtsweep.plan.prices import Prices
 from dtsweep.report.content import Content, Section, content_of
 from dtsweep.report.costs import cost_section
 from dtsweep.report.sections import certificate_in
-from dtsweep.report.times import TrainingTimes
 from dtsweep.report.to_target import TargetTimes
 from dtsweep.results.store import Results
 from dtsweep.secret import shared_trials
@@ -27,7 +25,6 @@ def content_in(
     *,
     with_hosts: bool,
     prices: Prices | None = None,
-    samples: int | None = None,
     question: Question | None = None,
     **asked: Any,
 ) -> Content:
@@ -38,7 +35,6 @@ def content_in(
         frame: their trials with canaries.
         with_hosts: keep what may name hosts and users.
         prices: that hold for all rows; None for those of the runs.
-        samples: also how long training on so many takes.
         question: the one to answer, by default the results' own.
         asked: what `content_of` takes.
     """
@@ -53,6 +49,4 @@ def content_in(
     to_target = time_to_loss(selected)
     if len(to_target):
         sections.append(TargetTimes(to_target))
-    if samples is not None:
-        sections.append(TrainingTimes(training_time(selected, samples=samples)))
     return content_of(study, sections=sections, **asked)

@@ -90,11 +90,8 @@ def test_report_shows_frontiers_of_other_objectives_under_a_condition(study: Pat
 
 @pytest.mark.slow
 def test_a_condition_holds_for_the_whole_report(study: Path) -> None:
-    asked = ("--samples", "50000", "--where", "workers<=1")
+    asked = ("--where", "workers<=1")
     told = as_json("report", study, *asked)
-    assert {row["workers"] for row in told["training_time"]} == {1}
-    for row in told["training_time"]:
-        assert row["training_time_s"] * row["samples_per_s"] == pytest.approx(50_000)
     assert {row["workers"] for row in told["frontier"] if row["on_frontier"]} == {1}
     assert told["scaling"] == told["worthwhile"] == []
     said = in_one_line("report", study, *asked)
