@@ -193,11 +193,12 @@ def _goodput(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
     are of one worker, or no trial of the model has a noise scale. Its own error is not part of the
     interval: it is the same for all points.
     """
-    of_model = trials["model_digest"].fillna("")
-    scales = trials["noise_scale"].astype("float64").groupby(of_model).transform("median")
+    of_model = trials["model_digest"]
+    noise = trials["noise_scale"].astype("float64")
+    scales = noise.groupby(of_model, dropna=False).transform("median")
     is_one = trials["semantics"].isin(["exact", "lossy"])
     batches = trials["samples_per_update"].astype("float64").where(is_one)
-    smallest = batches.groupby(of_model).transform("min")
+    smallest = batches.groupby(of_model, dropna=False).transform("min")
     ratio = (1 + batches / scales) / (1 + smallest / scales)
     columns = {"expected_sample_ratio": ratio}
     for end in ("", "_low", "_high", "_error"):
