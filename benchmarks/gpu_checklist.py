@@ -135,7 +135,7 @@ ALL_PASS = (within("passed", 1), equal("broken", []))
 
 def rates(bench: Bench) -> Found:
     """Measure the rates of the first GPU, after the tests of what measures them."""
-    counts = tests_of(bench, "peaks", "bandwidth", "flops", "profile")
+    counts = tests_of(bench, "peaks", "bandwidth", "flops")
     return {**counts, **facts_of(bench, "rates")}
 
 

@@ -8,7 +8,6 @@ has not run on GPUs yet.
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import threading
@@ -214,31 +213,6 @@ def read_modes(run: Ran) -> Found:
     }
 
 
-def with_profile(bench: Bench) -> Found:
-    """Profile the first of two points of all GPUs."""
-    settings = [f"workers={worlds(bench)[-1]}", *LARGE[:3], "micro_batch=16,32"]
-    run = ran(bench, *settings, options=["--profile"])
-    tables = [
-        json.loads(file.read_text("utf-8")) for file in run.folder.rglob("profiles/**/*.json")
-    ]
-    return read_profile(run, tables)
-
-
-def read_profile(run: Ran, tables: Sequence[Row]) -> Found:
-    """Sum up a run with the profiles of one trial, a table per rank."""
-    times = sorted(row["step_p50_s"] for row in run.trials if row["status"] == "ok")
-    exposed = [table["exposed_s"] / table["step_s"] for table in tables]
-    return {
-        "statuses": run.statuses(),
-        "sessions": run.sessions(),
-        "tables": len(tables),
-        "exchange_s": min((table["exchange_s"] for table in tables), default=None),
-        "exposed_share": statistics.median(exposed) if exposed else None,
-        "exchange_share": [row["exchange_share"] for row in run.trials],
-        "step_p50_s": times,
-    }
-
-
 def memory_after_meshes(bench: Bench) -> Found:
     """Raise `ddp`'s batch until memory runs out, alone and among modes with groups of their own."""
     largest = worlds(bench)[-1]
@@ -412,14 +386,6 @@ LINES = (
             equal("gradients_disagree", []),
         ),
         shows=("exchange_isolated_s",),
-        needs_gpus=2,
-    ),
-    Line(
-        name="16",
-        title="a profile has the exchange, and the next trial a new session",
-        find=with_profile,
-        expected=(ALL_OK, equal("sessions", 2), within("tables", 2), within("exchange_s", 1e-6)),
-        shows=("exposed_share", "exchange_share", "step_p50_s"),
         needs_gpus=2,
     ),
     Line(

@@ -141,16 +141,6 @@ def test_modes_that_fail_or_disagree_are_named() -> None:
     assert outcome.found["gradients_disagree"] == [fine[0]["sync"]]
 
 
-def test_a_profile_has_its_exchange_and_is_followed_by_a_new_session() -> None:
-    tables = [{"exposed_s": 0.2, "step_s": 1.0, "exchange_s": 0.5 + index} for index in range(2)]
-    run = a_run(trial(session="s", step_p50_s=1.0), trial(session="t", step_p50_s=1.0))
-    found = node_checklist.read_profile(run, tables)
-    assert (found["exposed_share"], found["exchange_s"]) == (0.2, 0.5)
-    assert judged(NODE_LINES["16"], found).verdict == "pass"
-    no_table = node_checklist.read_profile(run, [])
-    assert judged(NODE_LINES["16"], no_table).verdict == "differs"
-
-
 def test_a_fault_names_its_rank_and_the_trials_after_it_are_well() -> None:
     plain = [
         trial(workload_kind="plain", row_number=number, status=status)

@@ -185,9 +185,6 @@ _RUN_OPTIONS = (
     *_LIMIT_OPTIONS,
     *_PRICE_OPTIONS,
     click.option(
-        "--profile", is_flag=True, help="Store a trace of some steps of each world's first trial."
-    ),
-    click.option(
         "--in-process",
         is_flag=True,
         help="One worker in this process, without Ray: for a debugger.",

@@ -31,7 +31,6 @@ class Options:
     address: str | None = None
     rerun: str | None = None
     node_timeout_s: float = 300.0
-    profile: bool = False
     in_process: bool = False
     max_hours: float | None = None
     """Hours after which the run ends; None: unlimited."""
@@ -144,7 +143,6 @@ class PlannedRun:
         return Queue(
             sweep,
             slots=slots,
-            is_profiled=self.options.profile,
             peaks=self.plan.peaks,
             race=Race(sweep.training_goal, self.plan.rows),
             checkpoints=root and f"{root}/checkpoints",

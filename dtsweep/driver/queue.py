@@ -6,7 +6,7 @@ Time is given.
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -27,12 +27,6 @@ from dtsweep.results.statuses import is_retried
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of
-
-_PROFILE_TRIES = 3
-"""Trials of a world that are profiled until one succeeds.
-
-The limit holds because the profiler itself may fail.
-"""
 
 _NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
@@ -65,7 +59,6 @@ class Queue:
         sweep: Sweep,
         *,
         slots: int = 1,
-        is_profiled: bool = False,
         peaks: Iterable[MemoryOutcome] = (),
         race: Race | None = None,
         checkpoints: str | None = None,
@@ -75,7 +68,6 @@ class Queue:
         Args:
             sweep: whose trials it hands out.
             slots: sessions that run side by side.
-            is_profiled: whether torch's profiler records steps.
             peaks: what is known of memory.
             race: of trainings to a target; None where the results have none.
             checkpoints: folder in which trainings are kept; None keeps none.
@@ -84,10 +76,8 @@ class Queue:
         self._race = race or Race(sweep.training_goal)
         self._checkpoints = checkpoints
         self._canaries: Canaries = {}
-        self._is_profiled = is_profiled
         self._waiting: list[Group] = []
         self._slots = [SlotQueue() for _ in range(slots)]
-        self._profiles = Counter[World]()
         self._peaks = MeasuredPeaks(peaks)
         self._alone = MeasuredAlone(sweep)
 
@@ -197,9 +187,7 @@ class Queue:
                 known_peak_bytes=trial.known_peak_bytes,
             )
             return replace(trial, in_turn=others), task
-        is_profiled = self._is_profiled and trial.point.mode.can_restart
-        has_tries = self._profiles[trial.point.world] < _PROFILE_TRIES
-        return trial, replace(task, is_profiled=is_profiled and has_tries)
+        return trial, task
 
     def ended(
         self,
@@ -213,8 +201,6 @@ class Queue:
     ) -> None:
         """Note how an attempt ended; queue another one where that may help."""
         queue = self._slots[slot]
-        if task.is_profiled:
-            self._profiles[trial.point.world] += _PROFILE_TRIES if status == "ok" else 1
         if not trial.is_canary and is_retried(status, attempt=task.attempt):
             alone = replace(trial, takes_turns=False, in_turn=())
             queue.add_again(alone, attempt=task.attempt + 1)

@@ -28,7 +28,7 @@ from dtsweep.plan.trial import Row, Rows, Trial
 from dtsweep.provenance.revision import git_commit
 from dtsweep.provenance.sources import sources_of
 from dtsweep.results.outbox import Outbox
-from dtsweep.results.pack import as_read, attempt_files, log_file, profile_file, unmeasured_files
+from dtsweep.results.pack import as_read, attempt_files, log_file, unmeasured_files
 from dtsweep.results.statuses import is_retried
 from dtsweep.secret import print_traceback, without_secrets
 from dtsweep.sweep.settings import Sweep
@@ -105,7 +105,6 @@ class Recorder:
         self._note(trial, row)
         self.say(result.notes)
         self.store_logs(result.logs)
-        self._store_profiles(task, result)
         self._outbox.compact_if_scattered()
         return str(row["status"])
 
@@ -243,22 +242,6 @@ class Recorder:
         reasons = {name: row[name] for name in row if name.endswith("reason")}
         texts = {name: text for name, text in reasons.items() if isinstance(text, str)}
         return {**row, **{name: self._open(text) for name, text in texts.items()}}
-
-    def _store_profiles(self, task: Task, result: AttemptResult) -> None:
-        measured = {
-            rank: sent.measured
-            for rank, sent in result.results.items()
-            if sent.measured is not None
-        }
-        for rank, sent in measured.items():
-            if sent.no_profile:
-                self._progress.say(f"no profile of rank {rank}: {sent.no_profile}")
-            if sent.profile:
-                name = f"{result.session}/{task.trial_id}-{rank}"
-                file = profile_file(name, sent.profile)
-                self._outbox.put_extra(f"the profile {name}", [file])
-                if rank == 0:
-                    self._progress.say(f"profile: {self._outbox}/{file.folder}/{file.name}")
 
     def _commit(self, row: Row, **tables: Any) -> None:
         row = self._with_run_columns(row)

@@ -263,8 +263,6 @@ def _earlier_cost(results: Results, options: Options, progress: Progress) -> flo
 
 def _nothing_run(planned: PlannedRun) -> RunTally:
     """Store what is skipped, where all else is done."""
-    if planned.options.profile:
-        planned.progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
     tally = planned.recorder(planned.sweep).tally
     planned.outbox.close()
     return tally

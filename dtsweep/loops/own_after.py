@@ -1,4 +1,4 @@
-"""Steps of a user's training loop after its window: checks, facts, the exchange, a profile."""
+"""Steps of a user's training loop after its window: checks, facts, the exchange."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer
-from torch.profiler import record_function
 
-from dtsweep.hardware.device import wait_for
 from dtsweep.loops.loader_watch import LoaderWatch
 from dtsweep.loops.optimizer_steps import OptimizerSteps
 from dtsweep.loops.own_checks import OTHER_PARTS, SAME_BATCHES, Judge
 from dtsweep.loops.own_exchange import FsdpSilence, Silence, exchange_turns, silence_of
 from dtsweep.loops.own_facts import ForwardWatch, data_ranks, hooks_of
 from dtsweep.loops.own_parts import TimedParts
-from dtsweep.measure.profile import STEP, WINDOW, ProfileError, recorder, trace_of
 from dtsweep.measure.store_group import StoreGroup
 from dtsweep.measure.turns import QUICK_SHARE
 from dtsweep.sweep.task import Task
-from dtsweep.worker.after_window import PROFILED_STEPS
 from dtsweep.worker.exchange_cost import (
     NO_ROOM,
     WindowTime,
@@ -99,8 +95,6 @@ class AfterWindow:
         has_turns = any(part.name == "no_exchange" for part in self.watched.parts.parts)
         if self._has_others and not has_turns:
             self.fields.setdefault("exchange_reason", reason)
-        if self.watched.task.is_profiled and "profile" not in self.fields:
-            self.fields.setdefault("no_profile", reason)
 
     def checks(self) -> Steps:
         """See what is called in a step, and compare gradients and parameters of all ranks."""
@@ -231,22 +225,3 @@ class AfterWindow:
         if not silence.needed_bytes or missing_bytes <= 0:
             return None
         return NO_ROOM.format(needed=silence.needed_bytes / 2**30, missing=missing_bytes / 2**30)
-
-    def profile(self) -> Steps:
-        """Record some steps by torch's profiler."""
-        watched = self.watched
-        watched.group.barrier()
-        try:
-            with recorder(watched.device) as profiler:
-                # The first step under the profiler pays for it.
-                yield
-                watched.group.barrier()
-                wait_for(watched.device)
-                with record_function(WINDOW):
-                    for number in range(PROFILED_STEPS):
-                        with record_function(STEP.format(number)):
-                            yield
-                    wait_for(watched.device)
-            self.fields["profile"] = trace_of(profiler)
-        except (ProfileError, RuntimeError) as error:
-            self.fields["no_profile"] = str(error)

@@ -21,11 +21,8 @@ from dtsweep.measure.store_group import StoreGroup
 from dtsweep.measure.turns import LEAD
 from dtsweep.worker.exchange_cost import Agreement, PlannedTurn, block_means
 
-_NOT_WRAPPED = (
-    "steps without the exchange need a model in DistributedDataParallel or fully_shard; a profile "
-    "(--profile) shows the exchange"
-)
-_OTHER_WRAPPER = "steps without the exchange are not possible with {}; a profile shows the exchange"
+_NOT_WRAPPED = "steps without the exchange need a model in DistributedDataParallel or fully_shard"
+_OTHER_WRAPPER = "steps without the exchange are not possible with {}"
 
 _EXCHANGING = ("ZeroRedundancyOptimizer", "PostLocalSGDOptimizer")
 """Optimizers of torch that exchange in their steps; to import them takes half a second."""

@@ -19,5 +19,4 @@ Ranks; the driver too, but for the instruments of a step; `statistics` and `drif
     work            what operations move, and what they take at least
     operations      the operations of a pass and of an update, noted as they run
     flops           FLOPs of a sample, counted without computing
-    profile         a trace of some steps
 """

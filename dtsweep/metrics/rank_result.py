@@ -289,12 +289,6 @@ class Measured(RankColumns, TrialColumns):
     batch_fault: tuple[str, str] | None = None
     """Status and reason for a batch after the window that failed or has another size."""
 
-    profile: bytes | None = None
-    """Of some steps after the window."""
-
-    no_profile: str | None = None
-    """Reason for a missing profile that was asked for."""
-
     steadiness: Steadiness | None = None
     """Steady part of the window, and its drift.
 

@@ -13,7 +13,7 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     parquet         one Parquet file, believed only if its digest agrees
     merge           files joined, for readers and into larger files
     place           a place of results, tried before a run
-    pack            what an attempt, a log or a profile is stored as, in memory
+    pack            what an attempt or a log is stored as, in memory
     lease           one run per place of results at a time
     certificate     what a search left out, and how likely that beats its answer
     run_record      how far a run is, and what its nodes did and cost

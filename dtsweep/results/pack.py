@@ -1,4 +1,4 @@
-"""Files of results, packed in memory: what an attempt, a log or a profile is stored as."""
+"""Files of results, packed in memory: what an attempt or a log is stored as."""
 
 from __future__ import annotations
 
@@ -86,17 +86,6 @@ def log_file(name: str, text: str) -> StoredFile:
     folder, _, rank = f"logs/{name}".rpartition("/")
     data = text.encode(errors="backslashreplace")
     return StoredFile(folder, f"{rank}.log", data, is_private=True)
-
-
-def profile_file(name: str, trace: bytes) -> StoredFile:
-    """Name a profile profiles/<name>.json.gz.
-
-    Args:
-        name: `<session>/<trial>-<rank>`.
-        trace: a Chrome trace, packed by gzip.
-    """
-    folder, _, file = f"profiles/{name}".rpartition("/")
-    return StoredFile(folder, f"{file}.json.gz", trace)
 
 
 def _cut(table: str, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,10 +91,10 @@ def hang_at(task: Task, progress: AttemptProgress) -> float:
         return math.inf
     if progress.warm_at is None:
         return progress.began + _before_window_s(task)
-    # A window has a whole period, and another until all have seen that it ends; a profile has one
-    # too. Turns have the least cycles, and the one in which the time ends.
+    # A window has a whole period, and another until all have seen that it ends.
+    # Turns have the least cycles, and the one in which the time ends.
     # The least steps, which `max_seconds` waits for, are within the slack of ten steps.
-    steps = (2 + task.is_profiled) * task.point.period
+    steps = 2 * task.point.period
     if task.in_turn:
         periods = [max(LEAST_STEPS, one.point.period) for one in (task, *task.in_turn)]
         steps = (LEAST_CYCLES + 1) * sum(periods)

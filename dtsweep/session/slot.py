@@ -3,8 +3,8 @@
 `Slot` is an actor without CPUs on the driver's node. Each session runs `TorchTrainer.fit()` on a
 thread, and the ranks ask the slot: `next_task` gives a rank its task, `finished` takes its result.
 A task of another group, or of a world that is not a part of the session's, ends the session and
-starts the next; so do ranks that are out of step, memory that a trial left behind, a lost device, a
-profile on a GPU, and nodes that leave.
+starts the next; so do ranks that are out of step, memory that a trial left behind, a lost device,
+and nodes that leave.
 """
 
 from __future__ import annotations
@@ -318,9 +318,6 @@ class Slot:
         if any(one.measured and one.measured.dead_replicas for one in result.results.values()):
             # The next trial needs all replicas.
             self._shards.drop()
-        if task.is_profiled and self._settings.gpus_per_worker:
-            # What records a GPU stays attached to the process and slows all that follows.
-            session.retire()
         return result
 
     async def _after_failure(

@@ -19,7 +19,7 @@ class SessionState(Enum):
     SCHEDULING = ("its nodes are waited for; no process of it runs", False, False)
     STARTING = ("its trainer runs; not all of its ranks have come up", True, False)
     RUNNING = ("all of its ranks are up and take tasks", True, False)
-    STALE = ("its ranks are up, but hold memory, a thread or a profiler of a trial", True, True)
+    STALE = ("its ranks are up, but hold memory or a thread of a trial", True, True)
     DEVICE_LOST = ("a rank can't use its device any more", True, True)
     DIED = ("its trainer has ended by itself; its logs have not been read", False, True)
     CLOSING = ("its ranks were asked to end; its trainer has not ended yet", True, True)

@@ -1,4 +1,4 @@
-"""HTML of studies, plans, recommendations, frontiers and contents in Jupyter.
+"""HTML of recommendations, frontiers and contents in Jupyter.
 
 Readers. IPython gets a function for each class, by the class's name, when `dtsweep` is imported in
 it. So classes that are computed know nothing of HTML, and a script pays nothing. Jupyter, VS Code
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dtsweep.analysis.recommend import Recommendation
-    from dtsweep.analysis.study import Study
-    from dtsweep.plan.plan import Plan
     from dtsweep.report.content import Content
     from dtsweep.report.frontiers import Frontier
 
@@ -47,22 +45,6 @@ def register() -> None:
         formatter.for_type_by_name(module, name, make_html)
 
 
-def _study_html(study: Study) -> str:
-    """Show a study: trials by status, and the number of measured points."""
-    from dtsweep.analysis.launches import without_canaries
-    from dtsweep.report.notes import counts_of
-    from dtsweep.text import count_of
-
-    rows = without_canaries(study.frame)
-    counts = counts_of(rows["status"])
-    statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
-    line = (
-        f"Study of {count_of(len(rows), 'trial')} ({statuses}), "
-        f"{count_of(len(study.points), 'measured point')}"
-    )
-    return _block([line], {})
-
-
 def _recommendation_html(recommendation: Recommendation) -> str:
     """Show a recommendation: the answer in words, and code to use it."""
     from dtsweep.report.code import point_code, shell_command
@@ -74,32 +56,6 @@ def _recommendation_html(recommendation: Recommendation) -> str:
     lines = [one.text for one in advice.remarks]
     code = shell_command(point) or point_code(point)
     return _block(lines, {}, code=code)
-
-
-def _plan_html(plan: Plan) -> str:
-    """Show a plan: what would run, in order, and what is skipped."""
-    from dtsweep.driver.progress import short_name
-    from dtsweep.plan.plan import counts, reasons
-    from dtsweep.text import count_of, duration
-
-    counted = counts(plan)
-    lines = [
-        f"Plan: {count_of(counted['to_run'], 'trial')} to run, {counted['done']} done, "
-        f"{counted['skipped']} skipped"
-    ]
-    if plan.to_run:
-        low, high = duration(plan.duration.low_s), duration(plan.duration.high_s)
-        lines.append(f"{low} to {high}, with {count_of(plan.session_starts, 'session')} to start")
-    lines += [f"Skipped {count}: {reason}" for reason, count in reasons(plan).most_common()]
-    trials = [*plan.to_run, *plan.done]
-    numbers = [str(number) for number in range(1, len(plan.to_run) + 1)]
-    columns = {
-        "#": numbers + [""] * len(plan.done),
-        "repeat": [str(trial.repeat) for trial in trials],
-        "point": [short_name(trial.point, plan.axes) for trial in trials],
-        "state": [trial.why for trial in trials],
-    }
-    return _block(lines, columns)
 
 
 def _frontier_html(frontier: Frontier) -> str:
@@ -213,8 +169,6 @@ def _varying(tables: Sequence[pd.DataFrame]) -> list[str]:
 
 _FORMATTERS: Mapping[tuple[str, str], Callable[[Any], str]] = {
     ("dtsweep.analysis.recommend", "Recommendation"): _recommendation_html,
-    ("dtsweep.analysis.study", "Study"): _study_html,
-    ("dtsweep.plan.plan", "Plan"): _plan_html,
     ("dtsweep.report.content", "Content"): content_html,
     ("dtsweep.report.frontiers", "Frontier"): _frontier_html,
 }

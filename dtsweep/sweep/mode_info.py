@@ -146,7 +146,7 @@ class ModeInfo:
     """
 
     can_restart: bool = True
-    """True if steps can follow the window's last: another window, a profile."""
+    """True if steps can follow the window's last: another window."""
 
     sends: str = "unknown"
     """Bytes that a worker sends per step: a formula in the symbols of docs/sync-modes.md."""

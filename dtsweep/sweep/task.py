@@ -47,9 +47,6 @@ class Task:
     peak_flops_per_s: float | None = None
     """Peak rate of a worker's device at this precision, if the sweep gives it."""
 
-    is_profiled: bool = False
-    """True if torch's profiler records some steps after the window."""
-
     in_turn: Sequence[Task] = ()
     """Attempts at other points that are measured in turn with this one, in its world or less."""
 

@@ -13,7 +13,7 @@ Each worker process; imports torch and never Ray. In reading order:
     exchange_cost   steps without the exchange, and the exchange alone
     noise_scale     the gradient noise scale of a model
     idle_time       the time in which a rank's GPU has no work
-    stages          the order of what follows a window: checks, idle time, exchange, profile
+    stages          the order of what follows a window: checks, idle time, exchange
     after_window    these stages in a sync mode
     timing          warm-up, window, then what follows it
     model_work      the model of a trial, the work of its step, the rates of its device

@@ -1,4 +1,4 @@
-"""Steps after a window: checks, counts, the cost of the exchange, and on request a profile."""
+"""Steps after a window: checks, counts, and the cost of the exchange."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 from torch import nn
 
 from dtsweep.measure.isolated_exchange import max_over_ranks, mean_over_ranks
-from dtsweep.measure.profile import ProfileError, profiled
 from dtsweep.measure.traffic import Counting
 from dtsweep.sweep.point_axes import CHOSEN_FIELDS
 from dtsweep.sweep.task import Task
@@ -21,12 +20,10 @@ from dtsweep.sync.mode import Job, SyncMode
 from dtsweep.worker.exchange_cost import WindowTime, time_exchange
 from dtsweep.worker.gradients import IN_SHARDS, StepRecord
 from dtsweep.worker.idle_time import idle_in_window, queued_idle
-from dtsweep.worker.in_step import StepError, store_of, store_of_others, together
+from dtsweep.worker.in_step import store_of, store_of_others, together
 from dtsweep.worker.loop import ModeLoop
 from dtsweep.worker.noise_scale import noise_scale_of
 from dtsweep.worker.stages import Steps
-
-PROFILED_STEPS = 5
 
 
 class ModeStages:
@@ -94,12 +91,6 @@ class ModeStages:
         )
         yield from ()
 
-    def profile(self) -> Steps:
-        """Record some steps."""
-        if self._can_restart:
-            self.fields |= _profile_steps(self._loop, self._task)
-        yield from ()
-
     def note_failure(self, reason: str) -> None:
         """Set the reason of a failed step for all fields that are not known yet."""
         # Of the loop, which knows its workload: a mode of its own declares what agrees.
@@ -113,8 +104,6 @@ class ModeStages:
         has_turns = any(segment.name == "no_exchange" for segment in self._loop.segments)
         if point.workers > 1 and point.mode.can_leave_out and not has_turns:
             fields["exchange_reason"] = reason
-        if self._task.is_profiled and self._can_restart:
-            fields["no_profile"] = reason
 
 
 def _exchange_key(job: Job, model: nn.Module) -> Hashable:
@@ -229,36 +218,6 @@ def _compression_error(loop: ModeLoop, task: Task) -> float | None:
     if not squared_norm or not math.isfinite(squared_error / squared_norm):
         return None
     return math.sqrt(squared_error / squared_norm)
-
-
-def _profile_steps(loop: ModeLoop, task: Task) -> dict[str, Any]:
-    """Record some more steps.
-
-    Returns:
-        `profile` or `no_profile` of `Measured`.
-    """
-    device = loop.job.device
-    period = loop.job.point.period
-    steps = math.ceil(PROFILED_STEPS / period) * period
-    fields: dict[str, Any] = {}
-
-    def step() -> None:
-        loop.step()
-        loop.clock.end_step()
-
-    def record() -> None:
-        try:
-            fields["profile"] = profiled(step, steps=steps, device=device)
-            loop.end_run()
-        except ProfileError as error:
-            fields["no_profile"] = str(error)
-
-    try:
-        together(record, store=store_of_others(task, "profile"))
-    except StepError as error:
-        # The trial is measured: a failed profile must not cost it.
-        return {"no_profile": str(error)}
-    return fields
 
 
 _TOLERANCE = 0.05

@@ -50,12 +50,12 @@ PATIENCE_S, PATIENCE_TURNS = 10.0, 3
 
 NO_ROOM = (
     "a step without the exchange needs {needed:.2g} GiB more for whole parameters and gradients, "
-    "{missing:.2g} GiB more than a worker has free; a profile (--profile) shows the exchange"
+    "{missing:.2g} GiB more than a worker has free"
 )
 """Reason where steps without the exchange are not tried."""
 
 
-_NOT_MARKED = "the workload exchanges by itself; a profile (--profile) shows it"
+_NOT_MARKED = "the workload exchanges by itself"
 """Reason where a workload's own mode does not say what its exchange costs."""
 
 _SHARED_MEMORY = (

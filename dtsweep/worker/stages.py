@@ -43,9 +43,6 @@ class _Stages(Protocol):
             spent_s: on checks and compression, in seconds.
         """
 
-    def profile(self) -> Steps:
-        """Record some steps by torch's profiler."""
-
     def note_failure(self, reason: str) -> None:
         """Set the reason of a failed step for all fields that are not known yet."""
 
@@ -70,7 +67,5 @@ def after_window(stages: _Stages, task: Task, device: torch.device) -> Steps:
             # A canary watches the machine: only its window is of interest.
             if task.point.workers > 1 and not task.is_canary:
                 yield from stages.exchange(spent_s)
-        if task.is_profiled:
-            yield from stages.profile()
     except (StepError, GaveUpError) as error:
         stages.note_failure(str(error))

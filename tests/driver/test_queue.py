@@ -1,4 +1,4 @@
-"""The queue of a run: sessions between canaries, retries, giving up, profiles; without Ray."""
+"""The queue of a run: sessions between canaries, retries, giving up; without Ray."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ HOPELESS = ["no_nodes", "version_mismatch", "launch_failed"]
 def queue_of(
     *,
     slots: int = 1,
-    is_profiled: bool = False,
     is_nested: bool = False,
     axes: Axes = AXES,
     peaks: Sequence[MemoryOutcome] = (),
@@ -52,7 +51,7 @@ def queue_of(
     groups = groups_of(trials, fresh=sweep.measure.fresh)
     if is_nested:
         groups = [[trial for group in groups for trial in group]]
-    queue = Queue(sweep, slots=slots, is_profiled=is_profiled, peaks=peaks)
+    queue = Queue(sweep, slots=slots, peaks=peaks)
     queue.extend(groups, choose_canaries(trials))
     return queue
 
@@ -353,23 +352,6 @@ def test_lanes_work_off_sessions_of_their_own() -> None:
     assert take(queue, slot=0)[0].point.workers == 2
     assert queue.has_work(0)
     assert queue.has_work(1)
-
-
-@pytest.mark.parametrize(
-    ("axes", "statuses", "workers"),
-    [
-        # One good trial of each world, and no canary; three are tried at most.
-        (AXES, (), [2, 1]),
-        ({"workers": [1], "micro_batch": [1, 2, 4, 8, 16]}, ["user_error"] * 5, [1, 1, 1]),
-        # Nothing can follow the window of this mode.
-        ({"workers": [1], "sync": ["parameter_server"]}, (), []),
-    ],
-)
-def test_a_good_trial_of_each_world_is_profiled(
-    axes: Axes, statuses: Sequence[str], workers: list[int]
-) -> None:
-    handed_out = work_off(queue_of(is_profiled=True, axes=axes), *statuses)
-    assert [trial.point.workers for trial, task in handed_out if task.is_profiled] == workers
 
 
 def test_the_work_of_a_queue_grows_with_its_trials_and_not_with_its_slots() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from collections import Counter
@@ -428,24 +427,6 @@ def test_a_canary_of_another_node_is_no_measure_of_interference(kept: Kept) -> N
     for node, is_known in (("b", False), ("a", True)):
         row = kept.end(canary_of(2), 1.1, concurrent_trials=1, node=node)
         assert (row["interference"] is not None) is is_known
-
-
-# Profiles
-
-
-def test_a_profile_is_stored_by_session_trial_and_rank_and_its_place_is_said(
-    kept: Kept, capsys: pytest.CaptureFixture[str]
-) -> None:
-    traces = [gzip.compress(bytes([rank])) for rank in range(2)]
-    kept.end(TWO, ranks=[outcome([1.0] * 20, profile=trace) for trace in traces])
-    stem = f"{kept.folder}/profiles/launch/{TWO.trial_id}"
-    for rank in range(2):
-        assert gzip.decompress(Path(f"{stem}-{rank}.json.gz").read_bytes()) == bytes([rank])
-    assert f"profile: {stem}-0.json.gz" in capsys.readouterr().err.replace("\n", "")
-    # A rank of which none could be made says why, and is measured.
-    row = kept.end(ONE, ranks=[outcome([1.0] * 20, no_profile="OSError: full")])
-    assert row["samples_per_s"] > 0
-    assert "no profile of rank 0: OSError: full" in capsys.readouterr().err
 
 
 # Rows that can't be stored; exit codes

@@ -95,7 +95,7 @@ def run(
     folder, elsewhere = tmp_path_factory.mktemp("mine"), tmp_path_factory.mktemp("elsewhere")
     (folder / "sweep.py").write_text(SWEEP)
     (folder / "my_model.py").write_text(MODEL)
-    arguments = [folder / "sweep.py", "--profile", "--address", "local", "--results", folder / "r"]
+    arguments = [folder / "sweep.py", "--address", "local", "--results", folder / "r"]
     # Whatever it starts inherits the mark, by which it is found.
     done = dtsweep_command("run", *arguments, folder=elsewhere, DTSWEEP_TEST_MARK=str(folder))
     return done, folder
@@ -210,14 +210,6 @@ def test_a_session_measures_the_canary_of_its_largest_world_at_both_ends(
         assert set(watches["sync"]) == {"ddp"}
         assert set(watches["workers"]) == {session["workers"].max()}
     assert "canary" not in set(frame["role"])
-
-
-def test_the_first_trial_of_each_world_is_profiled_on_a_cpu_by_a_trace_alone(
-    run: tuple[object, Path],
-) -> None:
-    profiles = [file.name for file in (run[1] / "r" / "profiles").glob("*/*")]
-    assert len(profiles) == 1 + 2
-    assert all(name.endswith(".json.gz") for name in profiles)
 
 
 def test_what_the_numbers_rest_on_is_stored(frame: pd.DataFrame, run: tuple[object, Path]) -> None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -236,7 +235,6 @@ LOOPS: dict[str, Callable[[], None]] = {
     "precise sharded": sharded,
     "off": ddp,
     "failing": failing,
-    "profile": ddp,
     "ended": lambda: train(wrapped(), steps=MEASURE.warmup_steps + LEAST_STEPS),
 }
 
@@ -263,7 +261,7 @@ def measure_on(rank: int, folder: Path) -> None:
         distributed.init_process_group(
             "gloo", init_method=f"file://{folder}/{case}", rank=rank, world_size=2
         )
-        job = replace(task(2, **(USUAL | SETTINGS.get(case, {}))), is_profiled=case == "profile")
+        job = task(2, **(USUAL | SETTINGS.get(case, {})))
         CALLS.clear()
         sent[case] = OwnLoop(job, context, group).run(loop)
         calls[case] = [*CALLS, collectives()]
@@ -503,14 +501,6 @@ def test_a_step_after_the_window_that_fails_does_not_cost_the_trial(sent: Sent) 
         assert "mine" in str(measured.exchange_reason) or "rank 1" in str(measured.exchange_reason)
         assert not len(measured.of_part("step_s", "no_exchange"))
     assert sent[0]["failing"].semantics == "exact"
-
-
-def test_a_profile_follows_all_that_is_timed(sent: Sent) -> None:
-    for measured in (of_rank["profile"] for of_rank in sent):
-        assert measured.no_profile is None
-        assert measured.profile is not None
-        assert len(measured.profile) > 1000
-        assert len(measured.of_part("step_s", "no_exchange"))
 
 
 def test_a_part_is_compared_with_its_copies_alone() -> None:

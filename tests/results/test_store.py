@@ -20,7 +20,6 @@ from dtsweep.analysis.load import load
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.results import compaction, frames, merge
 from dtsweep.results.merge import LARGE_BYTES, batches
-from dtsweep.results.pack import profile_file
 from dtsweep.results.parquet import REPLACES, CorruptPartError, arrow_table, decode, encode, named
 from dtsweep.results.schema import SCHEMA_VERSION, table_schema
 from dtsweep.results.store import Results
@@ -157,14 +156,6 @@ def test_load_has_every_canary_that_was_measured_or_none(tmp_path: Path) -> None
     both = load(tmp_path, canaries=True)
     assert both["attempt_id"].tolist() == [f"attempt{number}" for number in (1, 3, 4, 5, 6)]
     assert (both["role"] == "canary").tolist() == [True, True, False, True, False]
-
-
-def test_a_profile_is_stored_beside_the_tables_and_is_in_nobodys_way(tmp_path: Path) -> None:
-    results, folder = filled(tmp_path, 1), tmp_path / "profiles" / "launch"
-    results.write([profile_file("launch/trial1-0", b"trace")])
-    assert (folder / "trial1-0.json.gz").read_bytes() == b"trace"
-    results.compact()
-    assert contents(tmp_path) == stored(1)
 
 
 def test_what_are_no_results_is_said_with_what_to_run(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import gzip
-import json
 import pickle
 import subprocess
 import sys
@@ -425,32 +423,6 @@ def test_the_time_of_collectives_in_the_window_is_stored_where_torch_times_them(
     measured = measured_in(tried(Line()))
     assert (measured.nccl_s, measured.nccl_steps) == (None, None)
     assert "nccl_s is unknown: the flight recorder is empty" in capsys.readouterr().err
-
-
-def profiled(workload: Line) -> Measured:
-    """Measurements of an attempt with a profile, with an exchange in every fourth step."""
-    period: dict[str, Any] = {"sync": "local_sgd", "sync_period": 4}
-    return measured_in(tried(workload, of_task={"is_profiled": True}, **period))
-
-
-def test_a_profile_is_a_trace_of_whole_sync_periods_after_the_window() -> None:
-    measured = profiled(Line())
-    assert measured.profile is not None
-    events = json.loads(gzip.decompress(measured.profile))["traceEvents"]
-    steps = {event["name"] for event in events if event["name"].startswith("dtsweep: step ")}
-    assert steps == {f"dtsweep: step {number}" for number in range(8)}
-    assert list(measured.steps["part"]) == ["warmup"] * 2 + ["window"] * 4
-    assert measured_in(tried(Line())).profile is None
-
-
-def test_a_step_that_fails_under_the_profiler_costs_the_profile_alone() -> None:
-    # Two steps warm up, the window has four; the late batch that is looked at after it is no step.
-    measured = profiled(Line(fault="raise", sound_steps=2 + 4 + 3))
-    assert list(measured.steps["part"]) == ["warmup"] * 2 + ["window"] * 4
-    assert (
-        measured.no_profile
-        == "a step after the window failed on rank 0: ValueError: the third layer"
-    )
 
 
 # What the device could do

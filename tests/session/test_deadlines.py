@@ -47,11 +47,19 @@ def test_ranks_hang_after_the_times_of_their_phase(
     assert progress.give_up_at == math.inf
 
 
-def test_a_sync_period_is_waited_for_whole_and_a_profile_has_one_too() -> None:
+def test_a_sync_period_is_waited_for_whole() -> None:
     progress = AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=5.0)
     longer = hang_at(task(sync="local_sgd", sync_period=100), progress) - hang_at(task(), progress)
     assert longer == 2 * 99 * 5
-    assert hang_at(replace(task(), is_profiled=True), progress) - hang_at(task(), progress) == 5.0
+
+
+def test_a_training_to_a_target_is_waited_for_with_what_it_costs() -> None:
+    progress = AttemptProgress(began=0.0)
+    training = replace(task(), target=0.5, train_s=1000.0)
+    longer = hang_at(training, progress) - hang_at(task(), progress)
+    assert longer == 1250.0
+    warm = replace(progress, warm_at=longer + task().measure.max_warmup_seconds, slowest_step_s=1.0)
+    assert collective_timeout_s(training) > hang_at(training, warm)
 
 
 def test_turns_of_all_points_are_waited_for_in_each_of_the_least_cycles() -> None:
@@ -91,7 +99,7 @@ def test_another_window_has_a_deadline_of_its_own_and_no_less_slack() -> None:
 def test_a_collective_waits_longer_than_the_slot_for_steps_of_any_length(
     measure: Measure, point: dict[str, Any]
 ) -> None:
-    one = replace(task(**point), measure=measure, is_profiled=True)
+    one = replace(task(**point), measure=measure)
     began = AttemptProgress(began=0.0)
     for step_s in (0.001, 10.0, measure.max_warmup_seconds):
         warm = began.at(measure.max_warmup_seconds, warm_ups=[step_s], failures=[])
