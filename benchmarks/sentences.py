@@ -1,7 +1,6 @@
 """Print what the report says of ten kinds of results, made up, and of results folders.
 
-Run it in two checkouts to compare their words. Each answer stands as `dtsweep report` prints it, up
-to the sketch.
+Run it in two checkouts to compare their words. Each answer stands as `dtsweep report` prints it.
 """
 
 from __future__ import annotations

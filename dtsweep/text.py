@@ -243,7 +243,7 @@ def format_share(share: float, low: float, high: float, *, decimals: int = 0) ->
         return f"{value:.{decimals}f}"
     if is_wide(value, low, high):
         return f"~{value:.{decimals}f}"
-    if low == 0 or high == 100 or is_lopsided(value, low, high):
+    if low == 0 or high == 100 or _is_lopsided(value, low, high):
         return f"{low:.{decimals}f}–{high:.{decimals}f}"
     return _format_interval(value, half, decimals=decimals)
 
@@ -260,7 +260,7 @@ def format_ends(value: float, low: float, high: float) -> str:
     """
     if is_wide(value, low, high):
         return f"~{format_number(value, digits=2)}"
-    if not is_lopsided(value, low, high):
+    if not _is_lopsided(value, low, high):
         return _format_interval(value, (high - low) / 2)
     certain = _decimals(min(value - low, high - value), 2)
     return f"{value:,.{certain}f} ({low:,.{certain}f}–{high:,.{certain}f})"
@@ -271,7 +271,7 @@ def is_wide(value: float, low: float, high: float) -> bool:
     return (high - low) / 2 > _KNOWN_TO * abs(value)
 
 
-def is_lopsided(value: float, low: float, high: float) -> bool:
+def _is_lopsided(value: float, low: float, high: float) -> bool:
     """True if `±` would hide where an interval lies; False where there is none."""
     down, up = value - low, high - value
     is_wide = (high - low) / 2 > WIDE * abs(value)

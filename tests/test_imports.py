@@ -33,7 +33,6 @@ OWNERS = {
     "lark": "analysis.where",
     "pynvml": "hardware",
     "rich": "text driver report show cli",
-    "plotext": "report.sketch",
     "plotly": "show",
     "IPython": "show.notebook",
     "click": "cli",

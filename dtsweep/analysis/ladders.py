@@ -61,7 +61,7 @@ def ladders_of(points: pd.DataFrame, launches: Callable[[Any], Launches], *, per
         points = points.assign(workers_per_node=points["workers"] / points["hosts"])
         same.append("workers_per_node")
     rows = _grouped_points(points, same=same, size=size)
-    return Ladders(rows, size, compared_sizes(rows, launches))
+    return Ladders(rows, size, _compared_sizes(rows, launches))
 
 
 def far_above_linear(points: pd.DataFrame) -> pd.DataFrame:
@@ -96,7 +96,9 @@ def _may_be_far(points: pd.DataFrame) -> bool:
     return False
 
 
-def compared_sizes(rows: pd.DataFrame, launches: Callable[[Any], Launches]) -> dict[Any, Contrasts]:
+def _compared_sizes(
+    rows: pd.DataFrame, launches: Callable[[Any], Launches]
+) -> dict[Any, Contrasts]:
     """Compare the throughput of each row of a group with each, by `group`."""
     compared: dict[Any, Contrasts] = {}
     for env_id, env_rows in rows.groupby("env_id", dropna=False):

@@ -209,7 +209,7 @@ def _goodput(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
 def _to_loss(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
     """Time, samples, workers' time and USD of a training to its target, with their intervals.
 
-    The error of each is that of the time between two evaluations, as a share.
+    Each has the error by the time between two evaluations, as a share.
     """
     seconds = trials["time_to_loss_s"].astype("float64")
     share = trials["time_to_loss_s_error"].astype("float64") / seconds

@@ -66,7 +66,7 @@ def scaling(frame: Frame, *, per: Per = "worker") -> pd.DataFrame:
     """
     study = study_of(frame)
     ladders = study.ladders(per)
-    rows = with_speed_ups(ladders.rows, size=ladders.size, compared=ladders.compared)
+    rows = _with_speed_ups(ladders.rows, size=ladders.size, compared=ladders.compared)
     drifts = [study.drift(env_id) or 0.0 for env_id in rows["env_id"]]
     return _with_window_intervals(rows, size=ladders.size, drifts=np.array(drifts))
 
@@ -132,7 +132,7 @@ def group_table(
     return table.astype({name: rows[name].dtype for name in _group_columns(rows)[:-2]})
 
 
-def with_speed_ups(
+def _with_speed_ups(
     rows: pd.DataFrame, *, size: str, compared: Mapping[Any, Contrasts]
 ) -> pd.DataFrame:
     """Add the columns that `scaling` computes: of each row to the first one of its group."""
@@ -261,7 +261,7 @@ def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd
     check_worth(worth)
     ladders = study_of(frame).ladders(per)
     size = ladders.size
-    rows = with_speed_ups(ladders.rows, size=size, compared=ladders.compared)
+    rows = _with_speed_ups(ladders.rows, size=size, compared=ladders.compared)
     records = [
         group_row(group_rows, size=size)
         | _row(group_rows.rename(columns={size: "size"}), worth=worth)

@@ -30,7 +30,8 @@ from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import explaining_failure, memory_facts, other_devices
 from dtsweep.plan.plan import Plan
-from dtsweep.plan.trial import groups_of
+from dtsweep.plan.trial import Trial, groups_of
+from dtsweep.sweep.task import Task
 
 if TYPE_CHECKING:
     from dtsweep.worker.rank import RankContext
@@ -115,6 +116,15 @@ def _result_of(context: RankContext, rank_result: RankResult, **attempt: Any) ->
     )
 
 
+def _follow_up(
+    queue: Queue, recorder: Recorder, trial: Trial, task: Task, result: AttemptResult
+) -> None:
+    """Have the queue take an attempt that is stored into account."""
+    note_training(queue, trial, result)
+    recorder.store_pruned(queue.prune(trial, result.status, memory_facts(result.results)))
+    queue.ended(0, trial, task, result.status, session_has_ended=False)
+
+
 def _work_off(
     planned: PlannedRun, queue: Queue, recorder: Recorder, supply: Supply, account: NodeAccount
 ) -> None:
@@ -172,9 +182,7 @@ def _work_off(
             own_s = wall_s / len(results)
             for (one, of_one), own in zip(members, results, strict=True):
                 recorder.store(one, of_one, own, started_at=started_at, wall_s=own_s, charge=charge)
-                note_training(queue, one, own)
-                recorder.store_pruned(queue.prune(one, own.status, memory_facts(own.results)))
-                queue.ended(0, one, of_one, own.status, session_has_ended=False)
+                _follow_up(queue, recorder, one, of_one, own)
             if rank_result.needs_new_process and not flags:
                 # There is no other process: what goes on disturbs all later trials.
                 flags = ("left_state",)

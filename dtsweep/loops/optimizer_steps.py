@@ -48,7 +48,7 @@ class OptimizerSteps:
         self.on_loss: Callable[[torch.Tensor], None] | None = None
         """Called with each scalar from which a backward begins, before a scaler has scaled it."""
         self._scaled: tuple[Any, Any] = None, None
-        """What a scaler has scaled last, and what that was before."""
+        """The last result of a scaler, and the loss that it has scaled."""
         self._last_ended: Optimizer | None = None
         self._has_backward = True
         """True if a backward has begun since the step that counted last."""

@@ -201,7 +201,7 @@ class TrialColumns:
     """Loss at its end."""
 
     loss_by: str | None = None
-    """What gave the loss: `evaluate` of the workload, or `training`."""
+    """Source of the loss: `evaluate` of the workload, or `training`."""
 
 
 @dataclass(frozen=True, kw_only=True)

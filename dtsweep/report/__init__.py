@@ -26,7 +26,6 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     content         what the report says, computed once; the renderers below show it
     of_results      content of the report of opened results, with its sections
     plot_axes       ends and round numbers of a plot's axes
-    sketch          the frontier as a plot of characters
     as_json         the report as JSON values
     terminal        the report in the terminal
 """

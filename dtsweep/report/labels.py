@@ -169,11 +169,11 @@ def point_label(row: Mapping[Any, Any] | pd.Series[Any], varying: Sequence[str])
         for axis in varying
         if axis not in ("sync", *MODE_FIELDS, "compression", *COMPRESSION_FIELDS, *BATCH_SHAPE)
     ]
-    labels = (mode, mode_settings, compression_label(row), _settings_label(row, further_axes))
+    labels = (mode, mode_settings, _compression_label(row), _settings_label(row, further_axes))
     return one_line(" ".join(filter(None, labels)))
 
 
-def compression_label(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
+def _compression_label(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
     """Name the compression of a row with its settings; empty if nothing is compressed.
 
     An example is "topk zstd ratio=0.01".

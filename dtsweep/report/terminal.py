@@ -14,7 +14,6 @@ from dtsweep.report.limits import rows_of_bounds
 from dtsweep.report.recommendation import print_advice
 from dtsweep.report.remarks import paragraph
 from dtsweep.report.scaling_words import WORTH_RULE
-from dtsweep.report.sketch import MARKERS, sketch
 from dtsweep.report.tables import (
     amount_columns,
     batch_columns,
@@ -52,8 +51,6 @@ if TYPE_CHECKING:
 
 _MORE = "--all shows all frontiers and columns, limits, scaling, and how it was measured."
 
-_COLOURS = ("blue", "red", "green", "magenta", "cyan", "yellow")
-"""Of the markers of frontiers, in turn."""
 _FRONTIERS_SHOWN = 5
 _REASONS_SHOWN = 8
 _NEEDED = ("step\nms", "samples\n/s", "mark")
@@ -82,7 +79,6 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
         _print_advice(content, console=console, show_all=show_all)
     for doubt in (*content.unsound, *content.doubts):
         say(console, doubt.text, style="yellow")
-    _print_sketch(content, console=console)
     if show_all:
         _print_all(content, console=console)
     else:
@@ -176,16 +172,6 @@ def _print_advice(content: Content, *, console: Console, show_all: bool) -> None
 def _say_each(remarks: Iterable[Remark], *, console: Console) -> None:
     for one in remarks:
         say(console, one.text)
-
-
-def _print_sketch(content: Content, *, console: Console) -> None:
-    recommended = [recommendation.point for recommendation in content.recommendations]
-    if not (lines := sketch(content.frontiers, recommended=recommended, width=console.width)):
-        return
-    text = plain(f"\n{lines}")
-    for markers, colour in zip(MARKERS, _COLOURS, strict=True):
-        text.highlight_words(markers, style=colour)
-    console.print(text)
 
 
 def _print_notes(content: Content, *, console: Console) -> None:

@@ -29,7 +29,7 @@ _BY = {
     "evaluate": "by the workload's evaluate",
     "training": "by the losses of training: of samples that were trained on",
 }
-"""What gave the loss, in words."""
+"""Source of the loss, in words."""
 
 _BOUND = (
     "> is a lower bound: a launch ended before the target, at longest_s or when it could not be "
@@ -40,7 +40,7 @@ _SPEED_UP = "Speed-up and efficiency are those of the time, against the first ro
 
 @dataclass(frozen=True, eq=False)
 class TargetTimes:
-    """Section of a report: what trainings to a target took."""
+    """Section of a report: time, samples and cost of trainings to a target."""
 
     rows: pd.DataFrame
     """Rows of `dtsweep.analysis.time_to_loss`."""

@@ -23,7 +23,7 @@ _LEAST_SLACK_S = 60.0
 """Least time limit of ranks, in addition to the window and the work after it."""
 
 _ON_TRAINING = 0.25
-"""What a training to a target may take beyond its own time, for evaluations and checkpoints."""
+"""Time for evaluations and checkpoints of a training to a target, as a share of its own."""
 
 CLOSE_S = 30.0
 """Time limit for ranks to end, and for their trainer after they were killed."""

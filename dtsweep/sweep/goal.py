@@ -217,7 +217,7 @@ def check_target(goal: Goal) -> None:
     """Refuse a goal that trains to a loss without saying to which, or to none that can be reached.
 
     Raises:
-        SweepError: its objective needs a target, or the target is no number.
+        SweepError: its objective needs a target, or the target is not a number.
     """
     if goal.target is None:
         if (goal.minimize or goal.maximize) in TO_LOSS:

@@ -260,7 +260,7 @@ class SyncMode:
     def checkpoint_parts(self) -> tuple[nn.Module, torch.optim.Optimizer] | None:
         """Model and optimizer whose states are all that a training goes on from.
 
-        None where there is more, as what a compression has left out: such a training begins anew.
+        None where there is more, such as the errors of a compression: such a training begins again.
         """
         return None
 

@@ -225,14 +225,14 @@ def make_contiguous(model: nn.Module) -> None:
         parameter.data = parameter.data.contiguous()
 
 
-def is_ignored(tensor: torch.Tensor) -> bool:
+def _is_ignored(tensor: torch.Tensor) -> bool:
     """True for a parameter or buffer that the user has told DDP to leave alone."""
     return bool(getattr(tensor, "_ddp_ignored", False))
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
     """The parameters whose gradients DDP exchanges."""
-    return [p for p in trainable_parameters(model) if not is_ignored(p)]
+    return [p for p in trainable_parameters(model) if not _is_ignored(p)]
 
 
 def refuse_shared_memory(model: nn.Module) -> None:
@@ -242,7 +242,7 @@ def refuse_shared_memory(model: nn.Module) -> None:
         ValueError: names the buffer and the way out.
     """
     for name, buffer in model.named_buffers():
-        if buffer.layout != torch.strided or is_ignored(buffer):
+        if buffer.layout != torch.strided or _is_ignored(buffer):
             continue
         sides = zip(buffer.shape, buffer.stride(), strict=True)
         if any(size > 1 and not step for size, step in sides):

@@ -17,7 +17,7 @@ Each worker process; imports torch and never Ray. In reading order:
     after_window    these stages in a sync mode
     timing          warm-up, window, then what follows it
     model_work      the model of a trial, the work of its step, the rates of its device
-    training_state  checkpoints of a training: what an attempt leaves to the next
+    training_state  checkpoints of a training, from which the next attempt goes on
     to_target       a training to a loss before the window, evaluated on the way
     mode_trial      a trial in a sync mode
     in_turn         several of them, which take turns

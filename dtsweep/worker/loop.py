@@ -130,7 +130,7 @@ class ModeLoop:
             self.mode.drain()
 
     def take_losses(self) -> NDArray[np.float64]:
-        """Losses of the last run, (steps,), which is forgotten: it is no part of a trial's steps.
+        """Losses of the last run, (steps,), which is not kept among a trial's steps.
 
         Nan where a step had none.
         """

@@ -34,7 +34,7 @@ _LIMIT_S = 20.0
 """Seconds after which no further round is run, once there are the least rounds."""
 
 
-class NoiseScale(NamedTuple):
+class _NoiseScale(NamedTuple):
     """Noise scale in samples, and its 95 % interval; the upper end is infinite if it is unknown."""
 
     value: float
@@ -42,7 +42,7 @@ class NoiseScale(NamedTuple):
     high: float
 
 
-def noise_scale(small: ArrayLike, large: ArrayLike, *, batch: int, gradients: int) -> NoiseScale:
+def noise_scale(small: ArrayLike, large: ArrayLike, *, batch: int, gradients: int) -> _NoiseScale:
     """Estimate the noise scale, with Fieller's interval of a ratio.
 
     Args:
@@ -69,10 +69,10 @@ def noise_scale(small: ArrayLike, large: ArrayLike, *, batch: int, gradients: in
     value = trace / square if square > 0 else math.inf
     root = math.sqrt(max(0.0, middle**2 - leading * last))
     if leading > 0:
-        return NoiseScale(value, max(0.0, (middle - root) / leading), (middle + root) / leading)
+        return _NoiseScale(value, max(0.0, (middle - root) / leading), (middle + root) / leading)
     lowest = trace - math.sqrt(squared_t * trace_variance)
     highest = square + math.sqrt(squared_t * square_variance)
-    return NoiseScale(value, max(0.0, lowest / highest), math.inf)
+    return _NoiseScale(value, max(0.0, lowest / highest), math.inf)
 
 
 def noise_scale_of(loop: ModeLoop, model: nn.Module) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _why_not(loop: ModeLoop) -> str | None:
     return None
 
 
-def _columns(found: NoiseScale) -> dict[str, Any]:
+def _columns(found: _NoiseScale) -> dict[str, Any]:
     if math.isinf(found.value):
         return {"noise_scale_reason": "noise hides the gradient: take a larger micro-batch"}
     high = None if math.isinf(found.high) else found.high

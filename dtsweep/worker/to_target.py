@@ -171,10 +171,15 @@ class Training:
         held_out = self._evaluated()
         counts = np.array([steps, is_known.sum(), losses[is_known].sum(), held_out])
         mean_steps, mean_known, mean_sum, held_out = mean_over_ranks(self._device, counts)
-        training_loss = mean_sum / mean_known if mean_known else math.nan
-        loss = training_loss if self._evaluate_with is None else held_out
+        with np.errstate(invalid="ignore", divide="ignore"):
+            training_loss = mean_sum / mean_known
+        loss = held_out
+        if self._evaluate_with is None:
+            loss = training_loss
         curve = self._progress.curve
-        before = curve[-1].samples if curve else 0
+        before = 0
+        if curve:
+            before = curve[-1].samples
         self._progress.steps += steps
         samples = mean_steps * point.global_batch
         curve.append(
@@ -188,7 +193,7 @@ class Training:
         )
 
     def _evaluated(self) -> float:
-        """What `evaluate` gives on this rank; nan without one. All ranks call it."""
+        """Held-out loss of this rank by `evaluate`; nan without one. All ranks call it."""
         if self._evaluate_with is None:
             return math.nan
         began = time.perf_counter()

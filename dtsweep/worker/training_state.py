@@ -1,4 +1,4 @@
-"""Checkpoints of a training (torch.distributed.checkpoint): what an attempt leaves to the next."""
+"""Checkpoints of a training (torch.distributed.checkpoint), from which the next attempt goes on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-Curve = Sequence[Mapping[str, Any]]
+_Curve = Sequence[Mapping[str, Any]]
 """Rows of `curves`."""
 
 _COMPLETE = ".metadata"
@@ -24,18 +24,18 @@ class TrainingState:
     """Saves and loads a training; all ranks call each method at the same step.
 
     The folder has to be one that the ranks of the next attempt see: on one machine any, else a
-    shared file system. Without it the next attempt begins anew.
+    shared file system. Without it the next attempt begins again.
     """
 
     def __init__(
         self, folder: str, model: nn.Module, optimizer: torch.optim.Optimizer, *, rank: int
     ) -> None:
-        """Take the folder of a trial, and what is trained; shards are saved by their ranks."""
+        """Take the folder of a trial, its model and optimizer; ranks save their own shards."""
         self._folder = Path(folder)
         self._model, self._optimizer = model, optimizer
         self._rank = rank
 
-    def save(self, steps: int, curve: Curve) -> None:
+    def save(self, steps: int, curve: _Curve) -> None:
         """Save the state after so many steps of this rank; then older ones are removed."""
         new = self._folder / f"step-{steps:09d}"
         state_dict_saver.save(self._state(steps, curve), checkpoint_id=new)
@@ -44,7 +44,7 @@ class TrainingState:
                 if old != new:
                     shutil.rmtree(old, ignore_errors=True)
 
-    def load(self) -> tuple[int, Curve] | None:
+    def load(self) -> tuple[int, _Curve] | None:
         """Load the newest state, and return its steps and curve; None where there is none.
 
         Random states of the ranks are restored, too.
@@ -76,7 +76,7 @@ class TrainingState:
         """Folders of whole checkpoints, the oldest first."""
         return sorted(path.parent for path in self._folder.glob(f"step-*/{_COMPLETE}"))
 
-    def _state(self, steps: int, curve: Curve) -> dict[str, Any]:
+    def _state(self, steps: int, curve: _Curve) -> dict[str, Any]:
         model, optimizer = get_state_dict(self._model, self._optimizer)
         state: dict[str, Any] = {"model": model, "optimizer": optimizer}
         state[f"progress {self._rank}"] = json.dumps({"steps": steps, "curve": list(curve)})
