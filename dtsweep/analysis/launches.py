@@ -20,7 +20,7 @@ from dtsweep.inference.variance import (
 from dtsweep.measure.statistics import students_t
 from dtsweep.results.statuses import CAUTIONS
 from dtsweep.results.store import ORDER
-from dtsweep.sweep.goal import TO_LOSS
+from dtsweep.sweep.goal import FINAL_LOSS, TO_LOSS
 from dtsweep.sweep.modes import update_kind
 from dtsweep.sweep.point_axes import AXES
 
@@ -99,7 +99,7 @@ PER_SAMPLES = "usd_per_million_samples"
 _NORMAL_95 = 1.96
 """Half-width of a 95 % interval, in standard errors of a normal distribution."""
 
-_LEARNING = ("noise_scale", "expected_sample_ratio", "goodput")
+_LEARNING = ("noise_scale", "expected_sample_ratio", "goodput", FINAL_LOSS)
 
 _MEANS = (*_ASKED, "tokens_per_s", *_SHARES, *_USED, *_MONEY, PER_SAMPLES, *_LEARNING, *TO_LOSS)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class")

@@ -14,7 +14,7 @@ from dtsweep.inference.contrasts import Contrasts, Rows, contrasts
 from dtsweep.inference.spread import POINT, Launches, launches_of
 from dtsweep.inference.turns import with_turns
 from dtsweep.inference.variance import Numbers
-from dtsweep.sweep.goal import TO_LOSS
+from dtsweep.sweep.goal import FINAL_LOSS, TO_LOSS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,7 +145,7 @@ def cost_of(trials: pd.DataFrame, objective: Objective) -> Cost:
         sign = -1 if objective.maximize else 1
         columns = with_turns(columns, trials, objective.name, sign=sign)
     # How far seeds differ is not known in general.
-    has_prior = objective.is_relative and objective.name not in TO_LOSS
+    has_prior = objective.is_relative and objective.name not in (*TO_LOSS, FINAL_LOSS)
     launches = launches_of(columns, "value", has_prior=has_prior)
     if objective.is_exact:
         launches = replace(launches, within_variance=np.zeros(len(launches.within_variance)))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dtsweep.analysis.objectives import read_objectives
 from dtsweep.analysis.pairwise import comparison_of
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.inference.spread import of_environment
+from dtsweep.measure.statistics import students_t
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,3 +57,53 @@ def time_to_loss(frame: Frame) -> pd.DataFrame:
     if not groups:
         return points.assign(speed_up=[], efficiency=[], sample_ratio=[])
     return pd.concat(groups, ignore_index=True)
+
+
+def samples_to_equal_loss(frame: Frame, curves: pd.DataFrame, *, baseline: str) -> pd.DataFrame:
+    """Compare the samples that points need to the loss that another one ends with, seed by seed.
+
+    Args:
+        frame: of trainings on a number of samples, as `time_to_loss` takes it.
+        curves: of the same results, as `dtsweep.curves` gives them.
+        baseline: the `point_id` of the other one.
+
+    Returns:
+        A row for each other point: `point_id`; `sample_ratio`, the geometric mean over seeds of its
+        samples over those of the baseline, with `_low` and `_high` (95 %, Student's t over seeds;
+        nan of one seed); `seeds`; `censored`, the seeds in which it did not get there, which count
+        with all of their samples: a lower bound.
+    """
+    import pandas as pd
+
+    trials = study_of(frame).trials[["attempt_id", "point_id", "repeat"]]
+    rows = curves.merge(trials, on="attempt_id").dropna(subset=["loss"]).sort_values("steps")
+    base = rows[rows["point_id"] == baseline].groupby("repeat")[["samples", "loss"]].last()
+    found = []
+    for (point, repeat), curve in rows.groupby(["point_id", "repeat"]):
+        if point == baseline or repeat not in base.index:
+            continue
+        samples, loss = base.loc[repeat]
+        needed = _samples_at(curve, float(loss))
+        is_censored = needed is None
+        needed = needed or float(curve["samples"].iloc[-1])
+        found.append((point, np.log(needed / samples), is_censored))
+    logs = pd.DataFrame(found, columns=["point_id", "log", "censored"]).groupby("point_id")
+    mean, seeds = logs["log"].mean(), logs["log"].size()
+    half = students_t(seeds - 1) * logs["log"].std() / seeds**0.5
+    ends = {"sample_ratio": mean, "sample_ratio_low": mean - half, "sample_ratio_high": mean + half}
+    columns = {name: np.exp(values) for name, values in ends.items()}
+    counts = {"seeds": seeds, "censored": logs["censored"].sum()}
+    return pd.DataFrame({**columns, **counts}).reset_index()
+
+
+def _samples_at(curve: pd.DataFrame, loss: float) -> float | None:
+    """Samples at which a curve first has a loss, in a line between evaluations; None if never."""
+    losses, samples = (curve[name].to_numpy("float64") for name in ("loss", "samples"))
+    reached = np.flatnonzero(losses <= loss)
+    if not len(reached):
+        return None
+    at = reached[0]
+    if at == 0:
+        return float(samples[0])
+    share = (losses[at - 1] - loss) / (losses[at - 1] - losses[at])
+    return float(samples[at - 1] + share * (samples[at] - samples[at - 1]))

@@ -301,7 +301,7 @@ class Queue:
             role=trial.role,
             measure=trial.measure,
         )
-        if task.target is None:
+        if not task.train_s:
             return task
         folder = None
         if self._checkpoints is not None:

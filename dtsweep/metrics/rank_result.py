@@ -198,7 +198,10 @@ class TrialColumns:
     """True if the training ended before the target was reached."""
 
     final_loss: float | None = None
-    """Loss at its end."""
+    """Loss at the end of that training, or of one on a number of samples."""
+
+    trained_samples: int | None = None
+    """Samples of all workers until then."""
 
     loss_by: str | None = None
     """Source of the loss: `evaluate` of the workload, or `training`."""

@@ -24,7 +24,7 @@ from dtsweep.report.remarks import (
     one_line_remark,
     remark,
 )
-from dtsweep.sweep.goal import TO_LOSS
+from dtsweep.sweep.goal import FINAL_LOSS, TO_LOSS
 from dtsweep.sweep.modes import PERIODS, latency_column, period_of
 from dtsweep.text import (
     WIDE_MARK,
@@ -279,7 +279,7 @@ def _what_next(recommendation: Recommendation) -> list[Remark]:
     if recommendation.is_futile:
         return [_futile(recommendation, why="more rounds would not pay")]
     # Turns are as many as pay.
-    trains = recommendation.objective.name in TO_LOSS
+    trains = recommendation.objective.name in (*TO_LOSS, FINAL_LOSS)
     has_short_windows = noise.is_mostly_imprecise and not noise.has_turns and not trains
     is_asked = question is not None and question.goal == recommendation.goal
     if rounds == math.inf and is_asked and not has_short_windows:

@@ -675,7 +675,8 @@ TRIALS: tuple[_Column, ...] = (
         "loss_by",
         TEXT,
         "",
-        "what gave that loss: `evaluate` of the workload, or `training`, the mean of its steps",
+        "source of the loss of a training: `evaluate` of the workload, or `training`, the mean of "
+        "its steps",
     ),
     _Column(
         "time_to_loss_s",
@@ -694,7 +695,8 @@ TRIALS: tuple[_Column, ...] = (
         "samples_to_loss", FLOAT, "samples", "of all workers until the target, bounded likewise"
     ),
     _Column("is_censored", _BOOL, "", "whether the training ended before the target was reached"),
-    _Column("final_loss", FLOAT, "", "loss at the end of that training"),
+    _Column("final_loss", FLOAT, "", "loss at the end of a training, to a target or on samples"),
+    _Column("trained_samples", INT, "samples", "of all workers until then"),
 )
 
 RANKS: tuple[_Column, ...] = (

@@ -22,6 +22,9 @@ _BRACKETS = re.compile(r"'[^']*'|\"[^\"]*\"|[()]")
 TO_LOSS = ("time_to_loss_s", "samples_to_loss", "worker_s_to_loss", "usd_to_loss")
 """Objectives of a goal with a target, less is better: what a training to that loss takes."""
 
+FINAL_LOSS = "final_loss"
+"""Objective of a goal that trains on a number of samples."""
+
 _SHORT_NAMES: dict[str | None, str] = {
     "time_to_loss": "time_to_loss_s",
     "cost_to_loss": "usd_to_loss",
@@ -50,8 +53,18 @@ class Goal:
 
     By the workload's `evaluate`, else by the losses of training. None trains no further than a
     window needs."""
+    train_samples: int | None = None
+    """In place of a target: each launch trains a new model on so many samples.
+
+    `final_loss` is then an objective, at equal data; `build` may load a checkpoint to begin with.
+    """
     longest_s: float = 600.0
-    """Seconds of training to the target, at most. A launch that takes longer is `censored`."""
+    """Seconds of training, at most. A launch that takes longer to a target is `censored`."""
+
+    @property
+    def trains(self) -> bool:
+        """True if launches train before their windows."""
+        return self.target is not None or self.train_samples is not None
 
     def __post_init__(self) -> None:
         """Take short names of objectives for their columns."""
@@ -219,17 +232,35 @@ def check_target(goal: Goal) -> None:
     Raises:
         SweepError: its objective needs a target, or the target is not a number.
     """
-    if goal.target is None:
-        if (goal.minimize or goal.maximize) in TO_LOSS:
-            raise SweepError(
-                f"{goal.minimize or goal.maximize} needs a loss to train to: --target LOSS, or "
-                "Goal(…, target=LOSS)",
-                word="target",
-            )
+    if goal.target is not None and goal.train_samples is not None:
+        raise SweepError(
+            "target and train_samples exclude each other: leave one out", word="train_samples"
+        )
+    objective = goal.minimize or goal.maximize
+    if goal.target is None and objective in TO_LOSS:
+        raise SweepError(
+            f"{objective} needs a loss to train to: --target LOSS, or Goal(…, target=LOSS)",
+            word="target",
+        )
+    if objective == FINAL_LOSS and not goal.trains:
+        raise SweepError(
+            "final_loss needs a training: Goal(…, train_samples=N)", word="train_samples"
+        )
+    if not goal.trains:
         return
-    if type(goal.target) not in (int, float) or not math.isfinite(goal.target):
+    if goal.target is not None and not _is_number(goal.target):
         raise SweepError(f"target={quoted(goal.target)} must be a loss: a number", word="target")
-    if type(goal.longest_s) not in (int, float) or not goal.longest_s > 0:
+    samples = goal.train_samples
+    if samples is not None and (type(samples) is not int or samples < 1):
+        raise SweepError(
+            f"train_samples={quoted(samples)} must be a whole number of samples, at least 1",
+            word="train_samples",
+        )
+    if not _is_number(goal.longest_s) or goal.longest_s <= 0:
         raise SweepError(
             f"longest_s={quoted(goal.longest_s)} must be seconds, above 0", word="longest_s"
         )
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]

@@ -374,9 +374,9 @@ class Sweep:
         question = self._asked()
         if question.goal is not None:
             check_target(question.goal)
-            if question.goal.target is not None and is_own_loop(self.workload):
+            if question.goal.trains and is_own_loop(self.workload):
                 raise SweepError(
-                    "a training loop of your own can't be trained to a target yet; give a workload "
+                    "a training loop of your own can't be trained for a goal yet; give a workload "
                     "with build, batch and loss",
                     word="target",
                 )
@@ -407,9 +407,9 @@ class Sweep:
 
     @property
     def training_goal(self) -> Goal | None:
-        """Goal to whose `target` launches train; None where they don't."""
+        """Goal for which launches train; None where they don't."""
         question = self.question
-        if question is None or question.goal is None or question.goal.target is None:
+        if question is None or question.goal is None or not question.goal.trains:
             return None
         return question.goal
 

@@ -63,10 +63,13 @@ class Task:
     """Highest memory of a worker in earlier launches of the point; None where unknown."""
 
     target: float | None = None
-    """Loss to which it trains before its window; None trains for the window alone."""
+    """Loss to which it trains before its window."""
+
+    train_samples: int | None = None
+    """Samples on which it trains before its window; None where a target ends the training."""
 
     train_s: float = 0.0
-    """Seconds of training to the target, at most."""
+    """Seconds of training, at most; 0 trains for the window alone."""
 
     checkpoint: str | None = None
     """Folder in which the training is kept, and goes on from; None keeps none."""
@@ -125,9 +128,10 @@ def task_of(
     fresh = ""
     if sweep.measure.fresh:
         fresh = f"/{trial_id}"
-    target, train_s = None, 0.0
+    trains: dict[str, Any] = {}
     if role == "trial" and (goal := sweep.training_goal):
-        target, train_s = goal.target, goal.longest_s
+        trains = {"target": goal.target, "train_samples": goal.train_samples}
+        trains["train_s"] = goal.longest_s
     return Task(
         attempt_id=uuid.uuid4().hex,
         trial_id=trial_id,
@@ -141,13 +145,13 @@ def task_of(
         session_group=f"{repeat}{fresh}",
         role=role,
         peak_flops_per_s=sweep.resources.peak(point.precision),
-        target=target,
-        train_s=train_s,
+        **trains,
     )
 
 
 def trial_name(sweep: Sweep, point: Point, *, repeat: int, **overrides: Any) -> str:
     """Name of a trial; limits, resources, versions and machine are stored next to it."""
     if "role" not in overrides and (goal := sweep.training_goal):
-        overrides = {**overrides, "target": goal.target}
+        ends = {"target": goal.target, "train_samples": goal.train_samples}
+        overrides |= {name: value for name, value in ends.items() if value is not None}
     return identity(point, seed=sweep.seed, repeat=repeat, fresh=sweep.measure.fresh, **overrides)

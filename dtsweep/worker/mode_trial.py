@@ -117,7 +117,7 @@ def _trial(
         if context.watch is not None:
             context.watch.follow(loop)
         facts = {**rates, **built.facts}
-        if task.target is not None:
+        if task.train_s:
             facts |= Training(loop, built.model, task).run()
         began_warmup = time.perf_counter()
         measured = yield from timed(loop, built)

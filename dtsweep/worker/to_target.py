@@ -92,17 +92,15 @@ class Training:
     def run(self) -> dict[str, Any]:
         """Train; return fields of `Measured`, of rank 0 with the curve."""
         self._go_on()
-        target = self._task.target
-        assert target is not None, "asked before"
         if not self._progress.curve and self._evaluate_with is not None:
             self._note(0, 0.0, np.array([]))
-        while not self._is_over(target):
+        while not self._is_over:
             losses, seconds = self._train(self._interval_s())
             self._note(len(losses), seconds, losses)
             self._keep()
         if self._state is not None:
             self._state.forget()
-        return self._found(target)
+        return self._found()
 
     def _go_on(self) -> None:
         """Take a checkpoint of an earlier attempt, where there is one."""
@@ -123,17 +121,24 @@ class Training:
         curve = self._progress.curve
         return curve[-1].trained_s if curve else 0.0
 
-    def _is_over(self, target: float) -> bool:
-        """True if the target is reached or can't be, or if the time is over; equal on all ranks."""
-        curve = self._progress.curve
-        if not curve:
+    @property
+    def _is_over(self) -> bool:
+        """True if the target is reached or can't be, or at a limit; equal on all ranks."""
+        if not self._progress.curve:
             return False
-        last = curve[-1]
-        return not math.isfinite(last.loss) or last.loss <= target or self._is_late
+        last = self._progress.curve[-1]
+        is_reached = self._task.target is not None and last.loss <= self._task.target
+        is_at_limit = last.trained_s >= self._task.train_s or self._steps_left == 0
+        return is_reached or is_at_limit or not math.isfinite(last.loss)
 
     @property
-    def _is_late(self) -> bool:
-        return self._trained_s >= self._task.train_s
+    def _steps_left(self) -> float:
+        """Steps of a worker to the samples on which it trains, in whole sync periods."""
+        if self._task.train_samples is None:
+            return math.inf
+        point, curve = self._loop.job.point, self._progress.curve
+        left = self._task.train_samples - (curve[-1].samples if curve else 0)
+        return point.period * max(0, math.ceil(left / point.global_batch / point.period))
 
     def _interval_s(self) -> float:
         """Seconds until the next evaluation: so long that evaluations take few of them."""
@@ -155,7 +160,7 @@ class Training:
             periods = 1
             if self._step_s:
                 periods = max(1, round(interval_s / self._step_s / point.period))
-            steps = range(periods * point.period)
+            steps = range(int(min(periods * point.period, self._steps_left)))
         barrier(self._device)
         own_s = self._loop.run("window", steps, drain=True)
         losses = self._loop.take_losses()
@@ -218,8 +223,24 @@ class Training:
         (self._save_s,) = max_over_ranks(self._device, time.perf_counter() - began)
         self._saved_s = self._trained_s
 
-    def _found(self, target: float) -> dict[str, Any]:
-        """Columns of the training; between two evaluations the loss is taken to fall in a line."""
+    def _found(self) -> dict[str, Any]:
+        """Columns of the training."""
+        last = self._progress.curve[-1]
+        found: dict[str, Any] = {
+            "final_loss": last.loss,
+            "trained_samples": last.samples,
+            "loss_by": "training" if self._evaluate_with is None else "evaluate",
+            "curve": [asdict(row) for row in self._progress.curve],
+        }
+        if self._task.target is not None:
+            return found | self._to(self._task.target)
+        if self._steps_left:
+            # The loss of fewer samples is compared with none.
+            found |= {"is_censored": True, "final_loss": None}
+        return found
+
+    def _to(self, target: float) -> dict[str, Any]:
+        """Columns of the target; between two evaluations the loss is taken to fall in a line."""
         curve = self._progress.curve
         last = curve[-1]
         time_s, samples, error_s = last.trained_s, float(last.samples), 0.0
@@ -236,9 +257,6 @@ class Training:
             "time_to_loss_s_error": error_s,
             "samples_to_loss": samples,
             "is_censored": is_censored,
-            "final_loss": last.loss,
-            "loss_by": "training" if self._evaluate_with is None else "evaluate",
-            "curve": [asdict(row) for row in curve],
         }
 
 

@@ -20,8 +20,8 @@ from dtsweep.worker.rank import RankContext
 from tests.worker.on_ranks import Trials, run_trials, start_of, window
 
 WIDTH, WORKERS, MICRO_BATCH = 6, 2, 4
-TARGET, SLOW = 0.05, 1e-6
-"""Loss, and a learning rate by which it is not reached."""
+TARGET, SLOW, SAMPLES = 0.05, 1e-6, 100
+"""Loss, a learning rate by which it is not reached, and samples in place of a target."""
 
 CALLS: list[int] = []
 """One element for each evaluation of the trial under way."""
@@ -42,6 +42,8 @@ class Line:
     """Learns the sum of its inputs; fails in its evaluation of that number."""
 
     fails_at: int = 0
+    samples: int = 0
+    """On which it trains, in place of a target."""
 
     def build(self) -> nn.Module:
         return nn.Linear(WIDTH, 1).double()
@@ -88,6 +90,11 @@ KINDS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "local_sgd": (Line(), {"sync": "local_sgd", "sync_period": 4}),
     "hogwild": (Line(), {"sync": "hogwild"}),
     "training loss": (Blind(), {}),
+    "on samples": (Line(samples=SAMPLES), {}),
+    "on samples, in periods": (
+        Line(samples=SAMPLES),
+        {"sync": "local_sgd", "sync_period": 4},
+    ),
     "too late": (Line(), {"learning_rate": SLOW}),
     "diverges": (Line(), {"learning_rate": 1e6, "optimizer": "sgd"}),
     "killed ddp": (Line(fails_at=9), {}),
@@ -95,6 +102,7 @@ KINDS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "killed ring": (Line(fails_at=9), {"sync": "ring"}),
     "killed local_sgd": (Line(fails_at=9), {"sync": "local_sgd", "sync_period": 4}),
 }
+ENDS_OTHERWISE = ("too late", "diverges", "on samples", "on samples, in periods")
 GO_ON = ("killed ddp", "killed fsdp", "killed ring")
 
 
@@ -115,6 +123,8 @@ class _InFolder:
         task = replace(
             task, target=TARGET, train_s=train_s, checkpoint=f"{self.folder}/{task.trial_id}"
         )
+        if samples := task.workload["samples"]:
+            task = replace(task, target=None, train_samples=samples)
         CALLS.clear()
         result = run_attempt(context, task)
         if result.status != "user_error":
@@ -152,7 +162,7 @@ def curve_of(trials: Trials, name: str) -> list[dict[str, Any]]:
     return curve_rows(trials.results[name])
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name not in ("too late", "diverges")])
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in ENDS_OTHERWISE])
 def test_a_training_ends_at_its_target_and_counts_each_sample_once(ran: Trials, name: str) -> None:
     row, curve = ran.row(name), curve_of(ran, name)
     assert (row["status"], row["reason"]) == ("ok", None)
@@ -205,3 +215,15 @@ def test_a_training_that_does_not_get_there_is_a_lower_bound(ran: Trials, name: 
         assert row["time_to_loss_s"] >= 2.0
     else:
         assert row["status"] == "nan"
+
+
+@pytest.mark.parametrize(
+    ("name", "samples"), [("on samples", 104), ("on samples, in periods", 128)]
+)
+def test_a_training_on_samples_ends_with_whole_periods(
+    ran: Trials, name: str, samples: int
+) -> None:
+    row, curve = ran.row(name), curve_of(ran, name)
+    assert (row["status"], row["is_censored"], row["time_to_loss_s"]) == ("ok", None, None)
+    assert row["trained_samples"] == curve[-1]["samples"] == samples
+    assert row["final_loss"] == curve[-1]["loss"]
