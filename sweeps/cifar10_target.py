@@ -2,13 +2,15 @@
 
 Run: python -m dtsweep sweeps/cifar10_target.py
 
-A small CNN on 5,000 images in the layout of CIFAR-10 trains until it gets 25 % of 1,000 held-out
-images wrong, from at least three seeds. With the real images give `data="FOLDER"`, with
+A small CNN on 5,000 made images in the layout of CIFAR-10 trains until it gets 25 % of 1,000
+held-out images wrong, from at least three seeds. For the real ones give `data` the folder with
 `data_batch_*.bin` and `test_batch.bin`, and a target of your own.
 """
 
 import math
 from dataclasses import dataclass
+
+import made_images
 
 from dtsweep import Goal, Measure, Point, Sweep
 from dtsweep.workloads import Cifar10Cnn
@@ -21,7 +23,7 @@ RULES = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 class Cifar10WithRule(Cifar10Cnn):
     """The network, with the rule for its learning rate."""
 
-    data: str = "patterns"
+    data: str = made_images.folder()
     rule: str = "linear"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from dtsweep.analysis.launches import PER_SAMPLES, has_caution, setting_columns
+from dtsweep.analysis.launches import NORMAL_95, PER_SAMPLES, has_caution, setting_columns
 from dtsweep.analysis.objectives import Objective, read_objectives
 from dtsweep.analysis.settings import plain_training_in
 from dtsweep.analysis.where import Condition
@@ -20,9 +20,6 @@ from dtsweep.sweep.modes import AS_WRITTEN
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_NORMAL_95 = 1.96
-"""Half-width of a 95 % interval, in standard errors of a normal distribution."""
 
 
 def read_goal(points: pd.DataFrame, goal: Goal) -> Objective:
@@ -90,13 +87,13 @@ def _with_launch_noise(points: pd.DataFrame, condition: Condition, *, level: flo
     """
     from scipy.special import ndtri
 
-    widening = float(-ndtri(level / 2)) / _NORMAL_95
+    widening = float(-ndtri(level / 2)) / NORMAL_95
     sigma = (points["interval"] == "launch").map({True: ASSUMED_SIGMA, False: 0.0})
     widened = points.copy()
     for name in condition.columns:
         if f"{name}_low" not in points:
             continue
-        noise = _NORMAL_95 * sigma * points[name].abs()
+        noise = NORMAL_95 * sigma * points[name].abs()
         for end, sign in (("low", -1), ("high", 1)):
             half_width = (points[f"{name}_{end}"] - points[name]).abs()
             wide = widening * (half_width**2 + noise**2) ** 0.5
@@ -187,11 +184,8 @@ def _why_unknown(points: pd.DataFrame, objective: Objective) -> str:
     if is_price or (objective.name == "usd_to_loss" and has_target):
         return f"{objective.name} is unknown: nodes have no price; --prices FILE gives them one"
     if objective.name in TO_LOSS:
-        estimate = ""
-        if points["goodput"].notna().any():
-            estimate = "; --maximize goodput is an estimate by the noise scale of gradients"
         return (
             f"{reason}: run the sweep with --goal time-to-loss --target LOSS, which trains its "
-            f"points to that loss{estimate}"
+            "points to that loss; --maximize goodput estimates it, with Measure(noise_scale=True)"
         )
     return f"{reason}, so none can be recommended by it"

@@ -96,7 +96,7 @@ _MONEY = ("usd_per_hour", "cost_usd")
 PER_SAMPLES = "usd_per_million_samples"
 """Price of training, derived from `usd_per_hour` and `samples_per_s`."""
 
-_NORMAL_95 = 1.96
+NORMAL_95 = 1.96
 """Half-width of a 95 % interval, in standard errors of a normal distribution."""
 
 _LEARNING = ("noise_scale", "expected_sample_ratio", "goodput", FINAL_LOSS)
@@ -223,8 +223,8 @@ def _to_loss(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
     for name, value in values.items():
         columns[name] = value
         columns[f"{name}_error"] = value * share
-        columns[f"{name}_low"] = value * (1 - _NORMAL_95 * share)
-        columns[f"{name}_high"] = value * (1 + _NORMAL_95 * share)
+        columns[f"{name}_low"] = value * (1 - NORMAL_95 * share)
+        columns[f"{name}_high"] = value * (1 + NORMAL_95 * share)
     return columns
 
 

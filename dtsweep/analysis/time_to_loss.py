@@ -77,23 +77,24 @@ def samples_to_equal_loss(frame: Frame, curves: pd.DataFrame, *, baseline: str) 
 
     trials = study_of(frame).trials[["attempt_id", "point_id", "repeat"]]
     rows = curves.merge(trials, on="attempt_id").dropna(subset=["loss"]).sort_values("steps")
-    base = rows[rows["point_id"] == baseline].groupby("repeat")[["samples", "loss"]].last()
+    is_base = rows["point_id"] == baseline
+    ends = rows[is_base].groupby("repeat")[["samples", "loss"]].last()
     found = []
-    for (point, repeat), curve in rows.groupby(["point_id", "repeat"]):
-        if point == baseline or repeat not in base.index:
-            continue
-        samples, loss = base.loc[repeat]
-        needed = _samples_at(curve, float(loss))
+    others = rows[~is_base].merge(ends, on="repeat", suffixes=("", "_of_base"))
+    for (point, _), curve in others.groupby(["point_id", "repeat"]):
+        last = curve.iloc[-1]
+        needed = _samples_at(curve, last["loss_of_base"])
         is_censored = needed is None
-        needed = needed or float(curve["samples"].iloc[-1])
-        found.append((point, np.log(needed / samples), is_censored))
+        ratio = (needed or last["samples"]) / last["samples_of_base"]
+        found.append((point, np.log(ratio), is_censored))
     logs = pd.DataFrame(found, columns=["point_id", "log", "censored"]).groupby("point_id")
     mean, seeds = logs["log"].mean(), logs["log"].size()
     half = students_t(seeds - 1) * logs["log"].std() / seeds**0.5
-    ends = {"sample_ratio": mean, "sample_ratio_low": mean - half, "sample_ratio_high": mean + half}
-    columns = {name: np.exp(values) for name, values in ends.items()}
-    counts = {"seeds": seeds, "censored": logs["censored"].sum()}
-    return pd.DataFrame({**columns, **counts}).reset_index()
+    logs_of_ends = {"": mean, "_low": mean - half, "_high": mean + half}
+    columns = {f"sample_ratio{end}": np.exp(values) for end, values in logs_of_ends.items()}
+    return pd.DataFrame(
+        {**columns, "seeds": seeds, "censored": logs["censored"].sum()}
+    ).reset_index()
 
 
 def _samples_at(curve: pd.DataFrame, loss: float) -> float | None:

@@ -19,21 +19,16 @@ from dtsweep.errors import SweepError
     help="Keep columns that may name hosts and users, such as reasons and logs.",
 )
 def export(results: str, out: str | None, with_hosts: bool) -> None:
-    """Write trials as CSV, for other tools; with a file, their steps into a second one."""
+    """Write trials as CSV, for other tools."""
     from dtsweep.analysis.load import trials_in
-    from dtsweep.foreign_tables.to_csv import steps_csv, texts_without_homes, trials_csv
-    from dtsweep.results.frames import frame_of
+    from dtsweep.foreign_tables.to_csv import texts_without_homes, trials_csv
     from dtsweep.secret import shared_trials
 
-    store = opened(results)
     with telling_warnings():
-        frame = trials_in(store)
+        frame = trials_in(opened(results))
     if not with_hosts:
         frame = texts_without_homes(shared_trials(frame))
     _put(out, trials_csv(frame))
-    if out is not None:
-        steps = frame_of(store.table("steps", attempts=frame["attempt_id"].tolist()))
-        _put(str(Path(out).with_suffix(".steps.csv")), steps_csv(frame, steps))
 
 
 def _put(out: str | None, text: str) -> None:

@@ -52,14 +52,13 @@ def results_of_points(result: AttemptResult, tasks: Sequence[Task]) -> list[Atte
     return results
 
 
-def note_training(queue: Queue, trial: Trial, result: AttemptResult) -> None:
+def note_training(queue: Queue, result: AttemptResult) -> None:
     """Tell the queue how long an attempt has trained until it reached the target, if it did."""
-    first = result.results.get(0)
-    measured = first.measured if first is not None else None
-    if result.status != "ok" or measured is None or measured.is_censored is not False:
+    if result.status != "ok":
         return
-    if measured.time_to_loss_s is not None:
-        queue.note_training(trial.point, measured.time_to_loss_s)
+    measured = result.results[0].measured
+    if measured and measured.is_censored is False and measured.time_to_loss_s:
+        queue.note_training(measured.time_to_loss_s)
 
 
 def _without_start(result: AttemptResult) -> AttemptResult:

@@ -288,9 +288,9 @@ class Queue:
         self._waiting = [group for group in self._waiting if group]
         return taken
 
-    def note_training(self, point: Point, time_s: float) -> None:
-        """Note how long a launch of a point has trained until it reached the target."""
-        self._race.note(point, time_s)
+    def note_training(self, time_s: float) -> None:
+        """Note how long a launch has trained until it reached the target."""
+        self._race.note(time_s)
 
     def _task_of(self, trial: Trial, attempt: int) -> Task:
         task = task_of(
@@ -303,12 +303,8 @@ class Queue:
         )
         if not task.train_s:
             return task
-        folder = None
-        if self._checkpoints is not None:
-            folder = f"{self._checkpoints}/{task.trial_id}"
-        return replace(
-            task, train_s=min(task.train_s, self._race.limit_s(trial.point)), checkpoint=folder
-        )
+        folder = self._checkpoints and f"{self._checkpoints}/{task.trial_id}"
+        return replace(task, train_s=min(task.train_s, self._race.limit_s), checkpoint=folder)
 
     def _with_tasks(self, group: Iterable[Queued]) -> list[tuple[Trial, Task]]:
         trials = [(trial, attempt) for trial, attempt in group if not trial.is_canary]

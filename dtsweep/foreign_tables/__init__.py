@@ -7,7 +7,7 @@ Readers; imports pandas in functions alone. In reading order:
     translate    rows of a table, in the columns of results
     identify     names of points, trials and attempts, and which of them are new
     import_rows  reads tables, translates their rows, and stores what is new
-    to_csv       CSV files of trials and of their steps
+    to_csv       CSV of trials
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CSV files of trials and of their steps, for other tools."""
+"""CSV of trials, for other tools."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,22 +22,13 @@ def trials_csv(frame: pd.DataFrame) -> str:
 
     Numbers are written with all their digits, lists as JSON.
     """
-    return _written(frame, list(frame.columns))
-
-
-def steps_csv(frame: pd.DataFrame, steps: pd.DataFrame) -> str:
-    """Write the steps of trials: those of the warm-up and of the window.
-
-    A step has the time of the slowest worker and the mean loss of all.
-    """
-    timed = steps[steps["part"].isin(["warmup", "window"])]
-    of_trials = (
-        timed.groupby(["attempt_id", "step"], sort=True)
-        .agg(warmup=("warmup", "max"), step_s=("step_s", "max"), loss=("loss", "mean"))
-        .reset_index()
-    )
-    table = frame[["trial_id", "attempt_id"]].merge(of_trials, on="attempt_id")
-    return _written(table, list(table.columns))
+    text = io.StringIO()
+    names = list(frame.columns)
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writerow({name: csv_text(name) for name in names})
+    for row in rows_of(frame):
+        writer.writerow({name: _cell(value) for name, value in row.items()})
+    return text.getvalue()
 
 
 def texts_without_homes(frame: pd.DataFrame) -> pd.DataFrame:
@@ -49,15 +39,6 @@ def texts_without_homes(frame: pd.DataFrame) -> pd.DataFrame:
         if column.dtype == object or str(column.dtype) in ("str", "string")
     }
     return frame.assign(**texts)
-
-
-def _written(frame: pd.DataFrame, names: Sequence[str]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
-    writer.writerow({name: csv_text(name) for name in names})
-    for row in rows_of(frame):
-        writer.writerow({name: _cell(value) for name, value in row.items()})
-    return text.getvalue()
 
 
 def _cell(value: Any) -> str:

@@ -84,8 +84,6 @@ def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
     marks = is_bound.map({True: "> ", False: ""})
     low, high = (ends.astype("float64").mask(is_bound) for ends in ends_of(table, "time_to_loss_s"))
     times = zip(table["time_to_loss_s"], low, high, strict=True)
-    several = table["workers"].nunique() > 1
-    launches = table["launches"]
     columns = {
         "time\ns": [mark + format_ends(*row) for mark, row in zip(marks, times, strict=True)],
         "samples": [
@@ -95,14 +93,10 @@ def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
         "samples\n/s": format_rates(table["samples_per_s"], *ends_of(table, "samples_per_s")),
         "reached": [
             f"{total - censored} of {total}"
-            for total, censored in zip(launches, table["censored"], strict=True)
-        ],
-        "worker-\nhours": [
-            mark + format_number(value / 3600, digits=3)
-            for mark, value in zip(marks, table["worker_s_to_loss"], strict=True)
+            for total, censored in zip(table["launches"], table["censored"], strict=True)
         ],
     }
-    if several:
+    if table["workers"].nunique() > 1:
         columns["speed-\nup"] = _ratios(table, "speed_up", unit=1, digits=2)
         columns["effi-\nciency %"] = _ratios(table, "efficiency", unit=100, digits=0)
     if table["usd_to_loss"].notna().any():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,7 +92,8 @@ def noise_scale_of(loop: ModeLoop, model: nn.Module) -> dict[str, Any]:
     if not fits_in_memory(make_room, device):
         return {"noise_scale_reason": "a rank has no memory for the sum of gradients"}
     passes = max(2, math.ceil(_GRADIENTS / job.point.workers))
-    batches, began = _batches(loop), time.perf_counter()
+    began = time.perf_counter()
+    batches = chain.from_iterable(iter(loop.next_batches, None))
     small, large = [], []
     gradients = passes * job.point.workers
     while True:
@@ -133,12 +134,6 @@ def _columns(found: _NoiseScale) -> dict[str, Any]:
         "noise_scale_low": found.low,
         "noise_scale_high": high,
     }
-
-
-def _batches(loop: ModeLoop) -> Iterator[Any]:
-    """This rank's next batches, without end."""
-    while True:
-        yield from loop.next_batches()
 
 
 def _summed(

@@ -81,9 +81,7 @@ class Training:
         self._device = loop.job.device
         self._evaluate_with = getattr(point.workload, "evaluate", None)
         self._progress = _Progress()
-        self._evaluate_s = self._step_s = 0.0
-        self._saved_s = 0.0
-        self._save_s = 0.0
+        self._evaluate_s = self._step_s = self._saved_s = self._save_s = 0.0
         self._state = None
         parts = loop.mode.checkpoint_parts()
         if parts is not None and task.checkpoint is not None:

@@ -20,9 +20,6 @@ _CLASSES = 10
 _EVALUATED_AT_ONCE = 500
 """Held-out images in a forward pass."""
 
-_PATTERNS, _HELD_OUT, _KINDS, _NOISE, _PATTERN_SEED = 5_000, 1_000, 16, 2.5, 10
-"""Of "patterns": images to train on and held out, patterns of a class, noise, seed."""
-
 _CHANNEL_MEAN = (0.4914, 0.4822, 0.4465)
 """Of the 50,000 training images, as a share of 255."""
 _CHANNEL_DEVIATION = (0.2470, 0.2435, 0.2616)
@@ -36,15 +33,12 @@ class Cifar10Cnn(KeepsSamples):
     """
 
     data: str = "synthetic"
-    """"synthetic" (512 images of noise), "patterns" (5,000 made images that can be learned), a file
-    in the CIFAR-10 binary layout, or a folder with `data_batch_*.bin`. A relative path is taken
-    from the folder where dtsweep is started."""
+    """"synthetic" (512 images of noise), a file in the CIFAR-10 binary layout, or a folder with
+    `data_batch_*.bin`. A relative path is taken from the folder where dtsweep is started."""
 
     def __post_init__(self) -> None:
         """Make a relative path absolute."""
-        object.__setattr__(
-            self, "data", absolute_data(self, self.data, names=["synthetic", "patterns"])
-        )
+        object.__setattr__(self, "data", absolute_data(self, self.data, names=["synthetic"]))
 
     def build(self) -> nn.Module:
         """Make the network: images of (samples, 3, 32, 32) to scores of (samples, 10)."""
@@ -86,7 +80,7 @@ class Cifar10Cnn(KeepsSamples):
     def evaluate(self, model: nn.Module) -> float:
         """Give the share of held-out images whose class the model gets wrong.
 
-        Of "patterns" these are 1,000 others, of a folder those of `test_batch.bin`.
+        They are those of `test_batch.bin` in the folder of the data.
 
         Raises:
             SweepError: the data has no images that are held out.
@@ -95,7 +89,7 @@ class Cifar10Cnn(KeepsSamples):
         kept = self._kept(device, self._read)
         if "held_out" not in kept:
             raise SweepError(
-                f"Cifar10Cnn(data={self.data!r}) has no held-out images; use 'patterns', or a "
+                f"Cifar10Cnn(data={self.data!r}) has no held-out images; give a "
                 "folder with data_batch_*.bin and test_batch.bin"
             )
         records = kept["held_out"]
@@ -113,9 +107,6 @@ class Cifar10Cnn(KeepsSamples):
         kept = {"scale": 1 / (255 * deviation), "shift": -mean / deviation}
         if self.data == "synthetic":
             return {**kept, "records": _draw_records()}
-        if self.data == "patterns":
-            records, held_out = _draw_patterns().split([_PATTERNS, _HELD_OUT])
-            return {**kept, "records": records, "held_out": held_out}
         path = Path(self.data)
         kept["records"] = torch.cat([_read_records(file) for file in _files(path)])
         if (path / "test_batch.bin").is_file():
@@ -131,32 +122,6 @@ def _draw_records() -> Tensor:
     records = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
     records[:, 0] %= _CLASSES
     return records
-
-
-def _draw_patterns() -> Tensor:
-    """Draw records whose class can be seen, from one seed: the same in each process.
-
-    An image is one of its class's sixteen smooth patterns, moved by up to four pixels, under noise.
-    """
-    import torch
-    from torch.nn import functional
-
-    generator = torch.Generator().manual_seed(_PATTERN_SEED)
-    coarse = torch.randn(_CLASSES * _KINDS, 3, 6, 6, generator=generator)
-    smooth = functional.interpolate(coarse, size=40, mode="bicubic", align_corners=False)
-    count = _PATTERNS + _HELD_OUT
-    classes = torch.randint(0, _CLASSES, (count,), generator=generator)
-    kinds = classes * _KINDS + torch.randint(0, _KINDS, (count,), generator=generator)
-    moved = torch.randint(0, 9, (count, 2), generator=generator)
-    images = torch.stack(
-        [
-            smooth[kind, :, down : down + 32, right : right + 32]
-            for kind, (down, right) in zip(kinds.tolist(), moved.tolist(), strict=True)
-        ]
-    )
-    images += _NOISE * torch.randn(images.shape, generator=generator)
-    pixels = (images * 40 + 120).clamp(0, 255).to(torch.uint8)
-    return torch.cat([classes[:, None].to(torch.uint8), pixels.flatten(1)], dim=1)
 
 
 def _files(path: Path) -> list[Path]:

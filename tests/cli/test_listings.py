@@ -36,7 +36,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("report R --json", {"trials": 2, "steps": 1, "runs": 1}),
         ("report R --html OUT", {"trials": 2, "steps": 3, "ranks": 2, "runs": 1}),
         ("recommend R", {"trials": 2, "steps": 1, "runs": 1}),
-        ("export R --out OUT", {"trials": 2, "steps": 3, "runs": 1}),
+        ("export R --out OUT", {"trials": 2, "steps": 1, "runs": 1}),
     ],
 )
 def test_a_command_reads_each_table_and_the_records_of_runs_once(

@@ -16,7 +16,7 @@ from dtsweep import SweepError
 from dtsweep.escape import FORMULA, NUMBER
 from dtsweep.results.schema import TEXT, TRIALS
 from dtsweep.results.store import Results
-from tests.foreign_tables.stored import STEPS, WARMUP, export, private_texts, store_sweep
+from tests.foreign_tables.stored import export, private_texts, store_sweep
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +54,6 @@ def test_duckdb_finds_the_types_by_itself(csv: Path) -> None:
     )
 
 
-def test_the_steps_lie_in_a_file_next_to_it(csv: Path) -> None:
-    steps = pd.read_csv(csv.with_suffix(".steps.csv"))
-    first = steps[steps["trial_id"] == "trial1"]
-    assert first["step"].tolist() == list(range(STEPS - 1))
-    assert first["warmup"].sum() == WARMUP
-    assert set(first["step_s"]) == {0.011}
-
-
 def test_trials_go_to_the_standard_output_without_a_file(
     results: Path, csv: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,7 +62,7 @@ def test_trials_go_to_the_standard_output_without_a_file(
 
 
 def test_no_export_names_hosts_users_and_secrets(csv: Path) -> None:
-    text = csv.read_text("utf-8") + csv.with_suffix(".steps.csv").read_text("utf-8")
+    text = csv.read_text("utf-8")
     assert "user_error" in text
     assert [name for name in private_texts() if name in text] == []
 
