@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from dtsweep.analysis.bottleneck import bottleneck
 from dtsweep.analysis.difference import difference
-from dtsweep.analysis.frontier import frontier, hypervolume
+from dtsweep.analysis.frontier import frontier
 from dtsweep.analysis.launches import setting_columns, without_canaries
 from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling, worthwhile
@@ -50,7 +50,6 @@ __all__ = [
     "canaries",
     "difference",
     "frontier",
-    "hypervolume",
     "launch_sigma",
     "on_frontier",
     "over_launches",

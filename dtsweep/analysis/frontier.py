@@ -19,7 +19,7 @@ from dtsweep.analysis.objectives import (
 )
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.inference.contrasts import Contrasts
-from dtsweep.inference.pareto import hypervolume_of, knee_of, knees_of, on_frontiers
+from dtsweep.inference.pareto import knee_of, knees_of, on_frontiers
 from dtsweep.inference.spread import POINT, of_environment
 from dtsweep.inference.variance import Numbers
 from dtsweep.sweep.mode_info import SEMANTICS
@@ -203,48 +203,6 @@ def frontier(
     return _sorted(
         points, objectives[0], models=[] if compare_models else ["flops_per_sample", *MODEL]
     )
-
-
-def hypervolume(
-    points: pd.DataFrame,
-    *,
-    minimize: Sequence[str] = MINIMIZED,
-    maximize: Sequence[str] = MAXIMIZED,
-) -> pd.DataFrame:
-    """Measure how much each frontier dominates of what lies above the worst that was measured.
-
-    Args:
-        points: rows of `frontier` with the same objectives.
-        minimize: columns that should be small.
-        maximize: columns that should be large.
-
-    Returns:
-        One row per kind of update, model and environment: `hypervolume`, the volume that its
-        frontier dominates, as a share of the box from the worst to the best value of each objective
-        among all points of the environment, on logarithmic scales where all values are positive.
-        Frontiers of one environment share the box, so their volumes compare; those of two
-        environments don't. Null where no objective varies.
-    """
-    import pandas as pd
-
-    keys = [*UPDATE, *MODEL, "env_id"]
-    rows = []
-    objectives = read_objectives(points, minimize=minimize, maximize=maximize)
-    judged = points[points["standing"].notna()]
-    for _, environment_points in judged.groupby("env_id", dropna=False, sort=False):
-        costs = costs_of(environment_points, objectives)
-        size = np.ptp(costs, axis=0)
-        varies = size > 0
-        scaled = (costs - costs.min(axis=0))[:, varies] / size[varies]
-        numbered = environment_points.reset_index(drop=True)
-        for _, group in numbered.groupby(keys, dropna=False, sort=False):
-            worst = np.ones(scaled.shape[1])
-            if len(worst):
-                share = hypervolume_of(scaled[group.index], worst)
-            else:
-                share = np.nan
-            rows.append({**group[keys].iloc[0].to_dict(), "hypervolume": share})
-    return pd.DataFrame(rows, columns=[*keys, "hypervolume"])
 
 
 def point_costs(study: Study, trials: pd.DataFrame, objectives: Sequence[Objective]) -> PointCosts:

@@ -233,6 +233,9 @@ def is_futile_in(study: Study, candidates: pd.DataFrame, selection: Selection) -
     question, forecast = study.question, selection.forecast
     if question is None or forecast is None:
         return False
+    if question.goal is not None and question.goal.trains:
+        # A wrong choice costs a whole training, whatever the launches here have cost.
+        return False
     rows = candidates.iloc[points_to_launch(selection)]
     launches = int(rows["launches"].max())
     left = max(question.max_launches - launches, launches)

@@ -260,7 +260,7 @@ class Attempts:
         self, ended: Running, trial: Trial, task: Task, result: AttemptResult, status: str
     ) -> None:
         """Take out the trials that would end as this one, and queue another attempt at it."""
-        note_training(self._queue, result)
+        note_training(self._queue, task, result)
         facts = memory_facts(result.results)
         self._recorder.store_pruned(self._queue.prune(trial, status, facts))
         given_up = self._queue.give_up(ended.slot, task, hopeless_for=result.hopeless_for)

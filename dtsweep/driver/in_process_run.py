@@ -120,7 +120,7 @@ def _follow_up(
     queue: Queue, recorder: Recorder, trial: Trial, task: Task, result: AttemptResult
 ) -> None:
     """Have the queue take an attempt that is stored into account."""
-    note_training(queue, result)
+    note_training(queue, task, result)
     recorder.store_pruned(queue.prune(trial, result.status, memory_facts(result.results)))
     queue.ended(0, trial, task, result.status, session_has_ended=False)
 

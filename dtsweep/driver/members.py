@@ -52,13 +52,13 @@ def results_of_points(result: AttemptResult, tasks: Sequence[Task]) -> list[Atte
     return results
 
 
-def note_training(queue: Queue, result: AttemptResult) -> None:
+def note_training(queue: Queue, task: Task, result: AttemptResult) -> None:
     """Tell the queue how long an attempt has trained until it reached the target, if it did."""
     if result.status != "ok":
         return
     measured = result.results[0].measured
     if measured and measured.is_censored is False and measured.time_to_loss_s:
-        queue.note_training(measured.time_to_loss_s)
+        queue.note_training(task.point_id, measured.time_to_loss_s)
 
 
 def _without_start(result: AttemptResult) -> AttemptResult:

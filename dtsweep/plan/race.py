@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from statistics import fmean
 
 from dtsweep.plan.trial import Rows
 from dtsweep.sweep.goal import Goal
 
 _FACTOR = 2.0
-"""Time of a training, as a multiple of the shortest one so far, from which on it can't win.
+"""Time of a training that can't win any more, as a multiple of the fastest point's mean.
 
-Seeds of a point differ by less: a training that takes longer than twice another one is not the best
-configuration's.
+Seeds of a point differ by less.
 """
 
 
 class Race:
-    """Shortest training to the target so far, and the limit of time that follows from it."""
+    """Trainings that have reached the target, and the limit of time that follows from them."""
 
     def __init__(self, goal: Goal | None, rows: Rows = ()) -> None:
         """Begin with the trainings that are stored; a goal of another cost limits none."""
         self._limits = goal is not None and goal.minimize == "time_to_loss_s"
-        self._shortest_s = math.inf
+        self._times = defaultdict[str, list[float]](list)
         for row in rows:
             if row["status"] == "ok" and row.get("is_censored") is False:
-                self.note(row["time_to_loss_s"])
+                self.note(row["point_id"], row["time_to_loss_s"])
 
-    def note(self, time_s: float) -> None:
-        """Note a training that has reached the target."""
-        self._shortest_s = min(self._shortest_s, time_s)
+    def note(self, point_id: str, time_s: float) -> None:
+        """Note a training of a point that has reached the target."""
+        self._times[point_id].append(time_s)
 
     @property
     def limit_s(self) -> float:
         """Seconds after which a training can't be the best any more."""
-        return _FACTOR * self._shortest_s if self._limits else math.inf
+        if not self._limits or not self._times:
+            return math.inf
+        return _FACTOR * min(map(fmean, self._times.values()))

@@ -32,7 +32,7 @@ def report_json(content: Content) -> dict[str, Any]:
         `bottlenecks` (those of `dtsweep.report.advice`), `frontiers` (`title`, `semantics`,
         `update_kind`, `model_digest`, and the words of each: `undecided`, `alone`, `dominated`,
         `updates`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `usl`
-        and `canaries` (rows of the functions of `dtsweep.analysis`), `hypervolume` (rows of it),
+        and `canaries` (rows of the functions of `dtsweep.analysis`),
         `differences` (rows of `difference` between the highest throughput of each frontier,
         `point_a`, and the highest of its other points, `point_b`), `implausible` (trials whose
         numbers can't all be true, and why), `unmeasured` (count, status, reason, log of trials that
@@ -53,7 +53,6 @@ def report_json(content: Content) -> dict[str, Any]:
         "bottlenecks": bounds_json(content.bounds),
         "frontiers": [_words_of(frontier) for frontier in frontiers],
         "frontier": [row for frontier in frontiers for row in records_of(frontier.points)],
-        "hypervolume": records_of(content.hypervolume),
         "differences": [row for frontier in frontiers for row in _differences_of(frontier)],
         "scaling": _scaling_rows(content, per="worker"),
         "scaling_per_node": _scaling_rows(content, per="node"),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from dtsweep.analysis import (
     bottleneck,
     frontier,
-    hypervolume,
     scaling,
     setting_columns,
     without_canaries,
@@ -134,8 +133,6 @@ class Content:
     """Axes to try next, and a count of the limits of the points on frontiers."""
     frontiers: Sequence[Frontier]
     """One per semantics, model and environment, exact updates first; empty without `ok` trials."""
-    hypervolume: pd.DataFrame
-    """Rows of `dtsweep.analysis.hypervolume`, one per frontier with known points."""
     scaling: Sequence[Scaling]
     """Sections by workers, then by nodes: weak scaling, then strong scaling.
 
@@ -259,7 +256,6 @@ def content_of(
         bounds=bounds,
         limits=limits_on(recommended, [frontier.shown for frontier in frontiers], bounds),
         frontiers=frontiers,
-        hypervolume=hypervolume(points, minimize=minimize, maximize=maximize),
         scaling=ladders,
         worth=worth,
         unsound=unsound_doubts(study),

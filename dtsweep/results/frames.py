@@ -125,7 +125,7 @@ def _without_steps(store: Results, table: str, rows: Any) -> int:
     """
     trials = rows
     kept: set[str] = set()
-    if table == "trials" and store.storage.sizes("steps"):
+    if table == "curves" or (table == "trials" and store.storage.sizes("steps")):
         return 0
     if table == "steps":
         trials = store.table("trials")

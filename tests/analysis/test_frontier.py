@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from dtsweep.analysis import difference, dominance, frontier, hypervolume, objectives
+from dtsweep.analysis import difference, dominance, frontier, objectives
 from dtsweep.analysis.dominance import PointCosts, compare_all, compare_near
 from dtsweep.analysis.objectives import Cost
 from dtsweep.errors import SweepError
@@ -355,23 +355,11 @@ def test_a_frontier_has_one_kind_of_stale_updates_and_all_modes_of_exact_ones() 
         point("e", sync="ddp", **slow),
     ]
     assert standings(rows) == dict.fromkeys("abcd", "frontier") | {"e": "dominated"}
-    table = hypervolume(frontier(trials(*rows)))
-    assert table["update_kind"].tolist() == ["", "", "lock-free", "parameter server"]
-
-
-def test_hypervolumes_of_one_environment_share_a_box() -> None:
-    rows = [
-        point("a", step_p50_s=1.0, samples_per_s=1.0),
-        point("b", step_p50_s=10.0, samples_per_s=100.0),
-        point("c", step_p50_s=1.0, samples_per_s=100.0, semantics="stale"),
-        point("d", step_p50_s=10.0, samples_per_s=10.0, env_id="other"),
-    ]
-    found = hypervolume(frontier(trials(*rows))).set_index(["semantics", "env_id"])["hypervolume"]
-    # Of the box of a2b1: a and b touch its sides alone, c fills it; the other environment has one
-    # point and no box.
-    assert found.loc[("exact", "a1b2")] == 0.0
-    assert found.loc[("stale", "a1b2")] == 1.0
-    assert np.isnan(found.loc[("exact", "other")])
+    kinds = frontier(trials(*rows)).set_index("point_id")["update_kind"]
+    assert kinds.to_dict() == {
+        **{"a": "lock-free", "b": "parameter server"},
+        **{"c": "", "d": "", "e": ""},
+    }
 
 
 # Dominance without all pairs

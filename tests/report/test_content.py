@@ -333,7 +333,7 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     assert recommended["remarks"][0]["numbers"]["point"].startswith("ddp workers=2 ")
     assert {one["code"] for one in report["remarks"]} >= {"bounds", "knees_unknown", "interval"}
     assert all(one.keys() == {"code", "severity", "numbers", "text"} for one in report["remarks"])
-    for table in ("frontiers", "frontier", "differences", "hypervolume"):
+    for table in ("frontiers", "frontier", "differences"):
         assert {row["semantics"] for row in report[table]} == {"exact", "stale", "local"}
     assert len(report["frontier"]) == 48
     assert report["frontier"][0]["sync_period"] is None
@@ -342,7 +342,6 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     assert report["unmeasured"][0]["log"] == "results/logs/s1/0.log"
     reasons = {(row["verdict"], row["verdict_reason"]) for row in report["differences"]}
     assert reasons == {("unknown", "one_launch_each")}
-    assert all(0 < row["hypervolume"] <= 1 for row in report["hypervolume"])
     assert {row["verdict_reason"] for row in report["worthwhile"]} == {"too_few_launches"}
     assert ("too_few_sizes", 4) in {(row["reason"], row["sizes_needed"]) for row in report["usl"]}
     assert json_of(trials()).keys() == report.keys()
