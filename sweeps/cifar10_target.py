@@ -29,7 +29,7 @@ class Cifar10WithRule(Cifar10Cnn):
 
 def learning_rate(point: Point) -> float:
     """Scale the learning rate of batch 32 by the rule."""
-    return 0.02 * math.pow(point.global_batch / 32, RULES[point.workload.rule])
+    return round(0.02 * math.pow(point.global_batch / 32, RULES[point.workload.rule]), 4)
 
 
 def is_no_other(point: Point) -> str | None:
