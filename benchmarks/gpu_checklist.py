@@ -38,7 +38,7 @@ from benchmarks.checklist import (
 POINTS = "benchmarks/gpu_points.py"
 
 MODULES = ("numpy", "psutil", "pynvml", "rich", "scipy", "torch", "zstandard")
-RAY_MODULES = ("click", "moocore", "pandas", "plotext", "pyarrow", "ray")
+RAY_MODULES = ("click", "moocore", "pandas", "pyarrow", "ray")
 """Modules that the lines need, and those of the lines with Ray."""
 
 LARGE_MODEL = ("precision=bf16", "workload.layers=12", "workload.width=1024")
@@ -200,7 +200,7 @@ def again(bench: Bench) -> Found:
 
 def in_process(bench: Bench) -> Found:
     """Run a sweep in one process, and its report."""
-    need("click", "pandas", "pyarrow", "moocore", "plotext")
+    need("click", "pandas", "pyarrow", "moocore")
     results = str(bench.folder / "in-process")
     settings = ["--set", "micro_batch=4,16", "--results", results]
     done = bench.call(*python("dtsweep", POINTS, "--in-process", *settings))

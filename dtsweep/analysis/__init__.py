@@ -35,7 +35,7 @@ from dtsweep.analysis.launches import setting_columns, without_canaries
 from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling, worthwhile
 from dtsweep.analysis.study import Study, canaries, launch_sigma, over_launches
-from dtsweep.analysis.time_to_loss import samples_to_equal_loss, time_to_loss
+from dtsweep.analysis.time_to_loss import time_to_loss
 from dtsweep.inference.pareto import on_frontier
 from dtsweep.results.campaign import Campaign, read_campaign
 from dtsweep.sweep.goal import GOALS, Goal
@@ -55,7 +55,6 @@ __all__ = [
     "over_launches",
     "read_campaign",
     "recommend",
-    "samples_to_equal_loss",
     "scaling",
     "setting_columns",
     "time_to_loss",

@@ -180,6 +180,8 @@ def _why_unknown(points: pd.DataFrame, objective: Objective) -> str:
             "(--samples-per-step), or take another objective: --minimize latency_s"
         )
     has_target = points["time_to_loss_s"].notna().any()
+    if objective.name in TO_LOSS and points["target_loss"].notna().any() and not has_target:
+        return "no training has reached its target; raise longest_s, or take a higher loss"
     is_price = objective.name in (PER_SAMPLES, "usd_per_hour", "cost_usd")
     if is_price or (objective.name == "usd_to_loss" and has_target):
         return f"{objective.name} is unknown: nodes have no price; --prices FILE gives them one"

@@ -65,7 +65,7 @@ def check_goal(goal: Goal) -> None:
 
 def asks_for_cost(goal: Goal) -> bool:
     """True if a goal, or its condition, reads a column that needs prices of nodes."""
-    return re.search(r"\b(usd_per_\w+|cost_usd|cost)\b", goal.columns_text) is not None
+    return re.search(r"\b(usd_\w+|cost_usd|cost)\b", goal.columns_text) is not None
 
 
 def _decide_goal(study: Study, goal: Goal) -> Decision:

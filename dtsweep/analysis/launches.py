@@ -99,7 +99,7 @@ PER_SAMPLES = "usd_per_million_samples"
 NORMAL_95 = 1.96
 """Half-width of a 95 % interval, in standard errors of a normal distribution."""
 
-_LEARNING = ("noise_scale", "expected_sample_ratio", "goodput", FINAL_LOSS)
+_LEARNING = ("noise_scale", "expected_sample_ratio", "goodput", FINAL_LOSS, "trained_at_least_s")
 
 _MEANS = (*_ASKED, "tokens_per_s", *_SHARES, *_USED, *_MONEY, PER_SAMPLES, *_LEARNING, *TO_LOSS)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class")
@@ -193,7 +193,7 @@ def _goodput(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
     are of one worker, or no trial of the model has a noise scale. Its own error is not part of the
     interval: it is the same for all points.
     """
-    of_model = trials["model_digest"]
+    of_model = [trials["workload"], trials["model_digest"]]
     noise = trials["noise_scale"].astype("float64")
     scales = noise.groupby(of_model, dropna=False).transform("median")
     is_one = trials["semantics"].isin(["exact", "lossy"])
@@ -209,9 +209,15 @@ def _goodput(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
 def _to_loss(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
     """Time, samples, workers' time and USD of a training to its target, with their intervals.
 
-    Each has the error by the time between two evaluations, as a share.
+    Each has the error by the time between two evaluations, as a share. Null for all launches of a
+    point of which one is censored: then `trained_at_least_s` is the longest of its trainings.
     """
-    seconds = trials["time_to_loss_s"].astype("float64")
+    points = [trials[name] for name in POINT]
+    is_bound = trials["is_censored"].astype("boolean").fillna(value=False)
+    is_bound = is_bound.groupby(points, dropna=False).transform("any").astype("bool")
+    trained = trials["time_to_loss_s"].astype("float64")
+    longest = trained.groupby(points, dropna=False).transform("max")
+    seconds = trained.mask(is_bound)
     share = trials["time_to_loss_s_error"].astype("float64") / seconds
     values = {
         "time_to_loss_s": seconds,
@@ -219,8 +225,9 @@ def _to_loss(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
         "worker_s_to_loss": seconds * trials["workers"].astype("float64"),
         "usd_to_loss": seconds * trials["usd_per_hour"] / 3600,
     }
-    columns = {}
-    for name, value in values.items():
+    columns = {"trained_at_least_s": longest.where(is_bound)}
+    for name, trained_all in values.items():
+        value = trained_all.mask(is_bound)
         columns[name] = value
         columns[f"{name}_error"] = value * share
         columns[f"{name}_low"] = value * (1 - NORMAL_95 * share)

@@ -1,4 +1,4 @@
-"""Commands that look at results: `status`, how a campaign stands, and `serve_command`, its page."""
+"""The command `status`: how a campaign stands."""
 
 from __future__ import annotations
 

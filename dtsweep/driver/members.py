@@ -58,7 +58,7 @@ def note_training(queue: Queue, task: Task, result: AttemptResult) -> None:
         return
     measured = result.results[0].measured
     if measured and measured.is_censored is False and measured.time_to_loss_s:
-        queue.note_training(task.point_id, measured.time_to_loss_s)
+        queue.note_training(task, measured.time_to_loss_s)
 
 
 def _without_start(result: AttemptResult) -> AttemptResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.prices import Prices
 from dtsweep.plan.race import Race
+from dtsweep.provenance.sources import sources_of
 from dtsweep.results.outbox import Outbox
 from dtsweep.sweep.settings import Sweep
 
@@ -137,15 +139,20 @@ class PlannedRun:
     def queue(self, sweep: Sweep, *, slots: int = 1) -> Queue:
         """Make the queue, without trials, of a sweep whose resources are settled.
 
-        Trainings to a target are kept in a local results folder until they end.
+        Trainings are kept in a local results folder until they end, by the source of the workload.
         """
         root = self.outbox.local_root
+        sources = sources_of(sweep.workload, file=sweep.file)
+        digest = hashlib.sha256(repr(sorted(sources.digests.items())).encode()).hexdigest()[:16]
+        rows = self.plan.rows
+        if self.options.rerun == "all":
+            rows = ()
         return Queue(
             sweep,
             slots=slots,
             peaks=self.plan.peaks,
-            race=Race(sweep.training_goal, self.plan.rows),
-            checkpoints=root and f"{root}/checkpoints",
+            race=Race(sweep.training_goal, rows),
+            checkpoints=root and f"{root}/checkpoints/{digest}",
         )
 
     def recorder(self, sweep: Sweep) -> Recorder:

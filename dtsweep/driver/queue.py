@@ -288,9 +288,9 @@ class Queue:
         self._waiting = [group for group in self._waiting if group]
         return taken
 
-    def note_training(self, point_id: str, time_s: float) -> None:
+    def note_training(self, task: Task, time_s: float) -> None:
         """Note how long a launch of a point has trained until it reached the target."""
-        self._race.note(point_id, time_s)
+        self._race.note(task.point_id, task.point.semantics, time_s)
 
     def _task_of(self, trial: Trial, attempt: int) -> Task:
         task = task_of(

@@ -180,6 +180,7 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
         except StorageError as error:  # no matter if there is nothing to run
             unwritable = error
         planned = _planned(sweep, candidates, options, outbox, progress)
+        _refuse_other_target(sweep, planned)
         if planned.plan.to_run and unwritable is not None:
             raise unwritable
         record = RunWriter(
@@ -303,6 +304,19 @@ def _end_by(error: BaseException) -> tuple[str, str | None]:
     return "failed", error_line(error)
 
 
+def _refuse_other_target(sweep: Sweep, planned: PlannedRun) -> None:
+    """Refuse to train to another target than the launches that are stored: times don't compare."""
+    goal = sweep.training_goal
+    targets = (row.get("target_loss") for row in planned.plan.rows)
+    stored = {target for target in targets if target is not None}
+    if goal is not None and stored - {goal.target}:
+        raise SweepError(
+            f"trainings in {planned.options.results} have another target, {min(stored):g}; "
+            "take another --results",
+            word="target",
+        )
+
+
 def _closed(outbox: Outbox, wait_s: float) -> str | None:
     """Wait for what is on its way to the results; return what is not stored."""
     try:
@@ -318,6 +332,11 @@ def _for_this_process(
     """The sweep as this process can run it: one launch of each possible point, no canaries."""
     from dtsweep.worker.rank import cpus_here, gets_gpu
 
+    if sweep.training_goal:
+        raise SweepError(
+            "--in-process trains to no target: it has one launch; leave it out, or the target",
+            word="target",
+        )
     gpus = int(gets_gpu(sweep.resources))
     sweep = of_one_launch(sweep)
     sweep = replace(

@@ -136,7 +136,7 @@ class OptimizerSteps:
                 scaled, loss = self._scaled
                 if not any(one is scaled for one in outputs):
                     (loss, *_) = outputs
-                if loss.numel() == 1:
+                if isinstance(loss, torch.Tensor) and loss.numel() == 1:
                     self.on_loss(loss)
             return run(outputs, *args, **kwargs)
 

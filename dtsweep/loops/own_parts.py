@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.distributed.tensor import DTensor
 
 from dtsweep.measure.clock import Clock, clock_for
 from dtsweep.sync.mode import Loss
@@ -38,7 +39,10 @@ class TimedParts:
 
     def note_loss(self, loss: torch.Tensor) -> None:
         """Note the loss of a backward pass; on a GPU nobody waits for it."""
-        self._losses[-1].append(kept_loss(loss, self._device))
+        if isinstance(loss, DTensor):
+            loss = loss.to_local()
+        if loss.device.type == self._device.type:
+            self._losses[-1].append(kept_loss(loss, self._device))
 
     def end_step(self) -> None:
         """End a step of the loop."""

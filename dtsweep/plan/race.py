@@ -20,20 +20,26 @@ class Race:
     """Trainings that have reached the target, and the limit of time that follows from them."""
 
     def __init__(self, goal: Goal | None, rows: Rows = ()) -> None:
-        """Begin with the trainings that are stored; a goal of another cost limits none."""
-        self._limits = goal is not None and goal.minimize == "time_to_loss_s"
+        """Begin with the trainings that are stored.
+
+        No training has a limit where more counts than the time. One race is of all models.
+        """
+        self._goal = goal or Goal()
         self._times = defaultdict[str, list[float]](list)
         for row in rows:
             if row["status"] == "ok" and row.get("is_censored") is False:
-                self.note(row["point_id"], row["time_to_loss_s"])
+                self.note(row["point_id"], row["semantics"], row["time_to_loss_s"])
 
-    def note(self, point_id: str, time_s: float) -> None:
-        """Note a training of a point that has reached the target."""
-        self._times[point_id].append(time_s)
+    def note(self, point_id: str, semantics: str, time_s: float) -> None:
+        """Note a training of a point that has reached the target, if it may be the answer."""
+        if semantics in ("exact", *self._goal.allow):
+            self._times[point_id].append(time_s)
 
     @property
     def limit_s(self) -> float:
         """Seconds after which a training can't be the best any more."""
-        if not self._limits or not self._times:
+        goal = self._goal
+        counts_more = goal.minimize != "time_to_loss_s" or goal.where or goal.least_rate
+        if counts_more or not self._times:
             return math.inf
         return _FACTOR * min(map(fmean, self._times.values()))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dtsweep.analysis import setting_columns
 from dtsweep.report.labels import point_label, product_parts
 from dtsweep.report.records import records_of
@@ -80,16 +82,12 @@ def _differing(rows: pd.DataFrame) -> list[str]:
 
 
 def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
-    is_bound = table["censored"] > 0
-    marks = is_bound.map({True: "> ", False: ""})
-    low, high = (ends.astype("float64").mask(is_bound) for ends in ends_of(table, "time_to_loss_s"))
-    times = zip(table["time_to_loss_s"], low, high, strict=True)
+    ends = ends_of(table, "time_to_loss_s")
+    times = [format_ends(*row) for row in zip(table["time_to_loss_s"], *ends, strict=True)]
+    bounds = [f"> {format_number(value, digits=3)}" for value in table["trained_at_least_s"]]
     columns = {
-        "time\ns": [mark + format_ends(*row) for mark, row in zip(marks, times, strict=True)],
-        "samples": [
-            mark + format_number(value)
-            for mark, value in zip(marks, table["samples_to_loss"], strict=True)
-        ],
+        "time\ns": list(np.where(table["trained_at_least_s"].notna(), bounds, times)),
+        "samples": [format_number(value) for value in table["samples_to_loss"]],
         "samples\n/s": format_rates(table["samples_per_s"], *ends_of(table, "samples_per_s")),
         "reached": [
             f"{total - censored} of {total}"
@@ -105,12 +103,8 @@ def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def _ratios(table: pd.DataFrame, name: str, *, unit: float, digits: int) -> list[str]:
-    """A column of ratios with their intervals; of bounds they are upper limits."""
-    is_bound = table["censored"] > 0
-    low, high = (ends.astype("float64").mask(is_bound) for ends in ends_of(table, name))
+    low, high = ends_of(table, name)
     return [
-        f"{mark}{format_ratio(*row, unit=unit, digits=digits)}"
-        for mark, *row in zip(
-            is_bound.map({True: "< ", False: ""}), table[name], low, high, strict=True
-        )
+        format_ratio(*row, unit=unit, digits=digits)
+        for row in zip(table[name], low, high, strict=True)
     ]

@@ -335,7 +335,7 @@ def status_of_measured(measured: Measured, task: Task, point: Point) -> tuple[st
     if measured.batch_fault:
         return measured.batch_fault
     if task.point.sync == AS_WRITTEN:
-        # Its losses are not known, and it trains what it says.
+        # It trains what it says.
         return "ok", None
     if wrong := _other_training(measured, point):
         return wrong

@@ -95,7 +95,7 @@ class Measure:
     noise_scale: bool = False
     """True if the gradient noise scale is measured in the first launch of each point.
 
-    It takes at least 128 passes without an exchange, and 20 s at most where these are shorter."""
+    It takes at least 128 passes without an exchange; after 20 s no more are made."""
 
     exchange: _EXCHANGE = "quick"
     """Method for the exchange's share of a step, in modes whose exchange overlaps other work.

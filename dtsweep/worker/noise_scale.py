@@ -26,12 +26,13 @@ _GRADIENTS = 16
 """Gradients of micro-batches in a round, at least: their mean stands for a large batch."""
 
 _LEAST_ROUNDS, _MOST_ROUNDS = 8, 64
+"""Rounds of that many gradients, each an estimate; their spread gives the interval."""
 
 _PRECISE = 0.25
 """Half-width of the interval, as a share of the value, from which on no further round is run."""
 
 _LIMIT_S = 20.0
-"""Seconds after which no further round is run, once there are the least rounds."""
+"""Seconds after which no further round is run; where the least take longer, there is none."""
 
 
 class _NoiseScale(NamedTuple):
@@ -72,6 +73,8 @@ def noise_scale(small: ArrayLike, large: ArrayLike, *, batch: int, gradients: in
         return _NoiseScale(value, max(0.0, (middle - root) / leading), (middle + root) / leading)
     lowest = trace - math.sqrt(squared_t * trace_variance)
     highest = square + math.sqrt(squared_t * square_variance)
+    if highest <= 0:
+        return _NoiseScale(value, 0.0, math.inf)
     return _NoiseScale(value, max(0.0, lowest / highest), math.inf)
 
 
@@ -85,15 +88,16 @@ def noise_scale_of(loop: ModeLoop, model: nn.Module) -> dict[str, Any]:
         return {"noise_scale_reason": reason}
     parameters = [p for p in model.parameters() if p.requires_grad]
     sums: list[torch.Tensor] = []
+    batches = chain.from_iterable(iter(loop.next_batches, None))
 
     def make_room() -> None:
         sums.append(torch.zeros(sum(p.numel() for p in parameters), device=device))
+        _summed(loop, model, parameters, islice(batches, 1), into=sums[0])
 
     if not fits_in_memory(make_room, device):
         return {"noise_scale_reason": "a rank has no memory for the sum of gradients"}
     passes = max(2, math.ceil(_GRADIENTS / job.point.workers))
     began = time.perf_counter()
-    batches = chain.from_iterable(iter(loop.next_batches, None))
     small, large = [], []
     gradients = passes * job.point.workers
     while True:
@@ -104,10 +108,12 @@ def noise_scale_of(loop: ModeLoop, model: nn.Module) -> dict[str, Any]:
             distributed.all_reduce(norms)
         small.append(float(norms) / gradients)
         large.append(float((sums[0].double() / gradients).square().sum()))
+        (spent_s,) = max_over_ranks(device, time.perf_counter() - began)
+        if len(small) == 1 and spent_s * _LEAST_ROUNDS > _LIMIT_S:
+            return {"noise_scale_reason": f"{gradients} passes take {spent_s:.1f} s, too long"}
         if len(small) < _LEAST_ROUNDS:
             continue
         found = noise_scale(small, large, batch=job.point.micro_batch, gradients=gradients)
-        (spent_s,) = max_over_ranks(device, time.perf_counter() - began)
         is_precise = found.high - found.low <= 2 * _PRECISE * found.value < math.inf
         if is_precise or len(small) == _MOST_ROUNDS or spent_s > _LIMIT_S:
             return _columns(found)

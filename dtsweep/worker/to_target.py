@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 
+from dtsweep.errors import error_line
 from dtsweep.hardware.device import barrier
 from dtsweep.hardware.random_states import random_states_kept
 from dtsweep.measure.isolated_exchange import max_over_ranks, mean_over_ranks
@@ -48,15 +51,6 @@ class _Evaluation:
     """Mean over the workers' steps since the last evaluation; nan before the first step."""
 
 
-@dataclass
-class _Progress:
-    """Progress of a training, which a checkpoint keeps."""
-
-    curve: list[_Evaluation] = field(default_factory=list)
-    steps: int = 0
-    """Of this rank."""
-
-
 class Training:
     """Trains a new model of a mode until its loss is the target, or its time is over."""
 
@@ -80,18 +74,23 @@ class Training:
         self._loop, self._model, self._task = loop, model, task
         self._device = loop.job.device
         self._evaluate_with = getattr(point.workload, "evaluate", None)
-        self._progress = _Progress()
+        self._curve: list[_Evaluation] = []
+        self._steps = 0
+        """Of this rank."""
         self._evaluate_s = self._step_s = self._saved_s = self._save_s = 0.0
         self._state = None
         parts = loop.mode.checkpoint_parts()
         if parts is not None and task.checkpoint is not None:
-            self._state = TrainingState(task.checkpoint, *parts, rank=loop.job.rank)
+            self._state = TrainingState(
+                task.checkpoint, *parts, rank=loop.job.rank, device=self._device
+            )
 
     def run(self) -> dict[str, Any]:
         """Train; return fields of `Measured`, of rank 0 with the curve."""
         self._go_on()
-        if not self._progress.curve and self._evaluate_with is not None:
+        if not self._curve and self._evaluate_with is not None:
             self._note(0, 0.0, np.array([]))
+            self._refuse_start()
         while not self._is_over:
             losses, seconds = self._train(self._interval_s())
             self._note(len(losses), seconds, losses)
@@ -99,6 +98,20 @@ class Training:
         if self._state is not None:
             self._state.forget()
         return self._found()
+
+    def _refuse_start(self) -> None:
+        """Refuse a training that has nothing to reach.
+
+        Raises:
+            ValueError: the loss of the new model is the target already, or not a number.
+        """
+        loss, target = self._curve[0].loss, self._task.target
+        is_reached = target is not None and loss <= target
+        if is_reached or not math.isfinite(loss):
+            raise ValueError(
+                f"evaluate gives {loss:.4g} before the first step, and the target is {target}; "
+                "it must return a loss, less is better"
+            )
 
     def _go_on(self) -> None:
         """Take a checkpoint of an earlier attempt, where there is one."""
@@ -108,7 +121,7 @@ class Training:
         if kept is None:
             return
         steps, curve = kept
-        self._progress = _Progress(curve=[_Evaluation(**row) for row in curve], steps=steps)
+        self._curve, self._steps = [_Evaluation(**row) for row in curve], steps
         self._saved_s = self._trained_s
         for _ in range(steps):
             self._loop.next_batches()
@@ -116,15 +129,14 @@ class Training:
 
     @property
     def _trained_s(self) -> float:
-        curve = self._progress.curve
-        return curve[-1].trained_s if curve else 0.0
+        return self._curve[-1].trained_s if self._curve else 0.0
 
     @property
     def _is_over(self) -> bool:
         """True if the target is reached or can't be, or at a limit; equal on all ranks."""
-        if not self._progress.curve:
+        if not self._curve:
             return False
-        last = self._progress.curve[-1]
+        last = self._curve[-1]
         is_reached = self._task.target is not None and last.loss <= self._task.target
         is_at_limit = last.trained_s >= self._task.train_s or self._steps_left == 0
         return is_reached or is_at_limit or not math.isfinite(last.loss)
@@ -134,7 +146,7 @@ class Training:
         """Steps of a worker to the samples on which it trains, in whole sync periods."""
         if self._task.train_samples is None:
             return math.inf
-        point, curve = self._loop.job.point, self._progress.curve
+        point, curve = self._loop.job.point, self._curve
         left = self._task.train_samples - (curve[-1].samples if curve else 0)
         return point.period * max(0, math.ceil(left / point.global_batch / point.period))
 
@@ -179,15 +191,15 @@ class Training:
         loss = held_out
         if self._evaluate_with is None:
             loss = training_loss
-        curve = self._progress.curve
+        curve = self._curve
         before = 0
         if curve:
             before = curve[-1].samples
-        self._progress.steps += steps
+        self._steps += steps
         samples = mean_steps * point.global_batch
         curve.append(
             _Evaluation(
-                steps=self._progress.steps,
+                steps=self._steps,
                 samples=before + round(samples),
                 trained_s=self._trained_s + seconds,
                 loss=float(loss),
@@ -203,7 +215,13 @@ class Training:
         self._model.eval()
         try:
             with random_states_kept(self._device), torch.no_grad():
-                loss = float(self._evaluate_with(self._model))
+                given = self._evaluate_with(self._model)
+            try:
+                loss = float(given)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise TypeError(
+                    f"evaluate gave a {type(given).__name__}; it must return a number, the loss"
+                ) from error
         finally:
             self._model.train()
         (self._evaluate_s,) = max_over_ranks(self._device, time.perf_counter() - began)
@@ -217,18 +235,22 @@ class Training:
         if self._trained_s - self._saved_s < least_s:
             return
         began = time.perf_counter()
-        self._state.save(self._progress.steps, [asdict(row) for row in self._progress.curve])
+        try:
+            self._state.save(self._steps, [asdict(row) for row in self._curve])
+        except CheckpointException as error:  # on all ranks
+            print(f"dtsweep: the training is not kept: {error_line(error)}", file=sys.stderr)  # noqa: T201
+            self._state = None
         (self._save_s,) = max_over_ranks(self._device, time.perf_counter() - began)
         self._saved_s = self._trained_s
 
     def _found(self) -> dict[str, Any]:
         """Columns of the training."""
-        last = self._progress.curve[-1]
+        last = self._curve[-1]
         found: dict[str, Any] = {
             "final_loss": last.loss,
             "trained_samples": last.samples,
             "loss_by": "training" if self._evaluate_with is None else "evaluate",
-            "curve": [asdict(row) for row in self._progress.curve],
+            "curve": [asdict(row) for row in self._curve],
         }
         if self._task.target is not None:
             return found | self._to(self._task.target)
@@ -239,7 +261,7 @@ class Training:
 
     def _to(self, target: float) -> dict[str, Any]:
         """Columns of the target; between two evaluations the loss is taken to fall in a line."""
-        curve = self._progress.curve
+        curve = self._curve
         last = curve[-1]
         time_s, samples, error_s = last.trained_s, float(last.samples), 0.0
         is_censored = not last.loss <= target

@@ -11,7 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+from dtsweep.measure.isolated_exchange import max_over_ranks
 
 _Curve = Sequence[Mapping[str, Any]]
 """Rows of `curves`."""
@@ -28,12 +32,18 @@ class TrainingState:
     """
 
     def __init__(
-        self, folder: str, model: nn.Module, optimizer: torch.optim.Optimizer, *, rank: int
+        self,
+        folder: str,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        rank: int,
+        device: torch.device,
     ) -> None:
         """Take the folder of a trial, its model and optimizer; ranks save their own shards."""
         self._folder = Path(folder)
         self._model, self._optimizer = model, optimizer
-        self._rank = rank
+        self._rank, self._device = rank, device
 
     def save(self, steps: int, curve: _Curve) -> None:
         """Save the state after so many steps of this rank; then older ones are removed."""
@@ -49,12 +59,17 @@ class TrainingState:
 
         Random states of the ranks are restored, too.
         """
-        kept = self._complete()
-        if not kept:
+        newest = self._newest_everywhere()
+        if newest is None:
             return None
-        # The optimizer has no state before its first step; torch makes one to load into.
+        # The optimizer has no state before its first step; torch makes one to load into, also for
+        # parameters that have had no gradient.
         state = self._state(0, [])
-        state_dict_loader.load(state, checkpoint_id=kept[-1])
+        try:
+            planner = DefaultLoadPlanner(allow_partial_load=True)
+            state_dict_loader.load(state, checkpoint_id=newest, planner=planner)
+        except CheckpointException:
+            return None
         set_state_dict(
             self._model,
             self._optimizer,
@@ -71,6 +86,16 @@ class TrainingState:
         """Remove all states: the training is over."""
         if self._rank == 0:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _newest_everywhere(self) -> Path | None:
+        """Folder of the newest state, if all ranks see the same one."""
+        steps = -1
+        if kept := self._complete():
+            steps = int(kept[-1].name.removeprefix("step-"))
+        most, fewest = max_over_ranks(self._device, steps, -steps)
+        if most < 0 or most != -fewest:
+            return None
+        return kept[-1]
 
     def _complete(self) -> list[Path]:
         """Folders of whole checkpoints, the oldest first."""

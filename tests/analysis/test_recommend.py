@@ -136,7 +136,7 @@ def test_launches_that_followed_each_other_are_separated_beyond_the_drift_only()
     assert (found.point["point_id"], found.answer) == ("b", "undecided")
     (other,) = found.others.to_dict("records")
     assert other["ratio_low"] < 1 < other["ratio_high"]
-    assert found.rounds_to_decide is None
+    assert found.rounds_to_decide == np.inf
     set_alike = one(*points, drifted, goal=Goal(minimize="workers"))
     assert (set_alike.point["point_id"], set_alike.answer) == ("a", "best")
 

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dtsweep.analysis import Goal, recommend, samples_to_equal_loss, time_to_loss
+from benchmarks.equal_loss import samples_to_equal_loss
+from dtsweep.analysis import Goal, recommend, time_to_loss
 from tests.frames import trials
 
 SEEDS = (1, 2, 3, 4)
@@ -55,7 +56,26 @@ def test_what_did_not_get_there_is_never_better_than_what_did() -> None:
     rows = [*of_all_seeds("one", 12.0, spread=0.05), *bounds]
     assert time_to_loss(trials(*rows)).set_index("point_id").loc["late", "censored"] == 4
     (answer,) = recommend(trials(*rows), Goal(minimize="time_to_loss"))
-    assert (answer.point["point_id"], answer.answer.value) == ("one", "best")
+    assert (answer.point["point_id"], answer.answer.value) == ("one", "only_candidate")
+
+
+def test_a_bound_is_no_value_and_no_base_of_a_speed_up() -> None:
+    rows = [
+        *of_all_seeds("cut", 20.0, spread=0.0, is_censored=True),
+        *of_all_seeds("four", 10.0, spread=0.02, workers=4),
+        # One of four launches was cut.
+        *of_all_seeds("mixed", 19.0, spread=0.0, workers=2)[:3],
+        training("mixed", 20.0, 4, workers=2, is_censored=True),
+    ]
+    found = time_to_loss(trials(*rows)).set_index("point_id")
+    assert list(found.index) == ["four", "cut", "mixed"]
+    assert found.loc["four", "speed_up"] == 1.0
+    assert found.loc[["cut", "mixed"], ["time_to_loss_s", "worker_s_to_loss"]].isna().all(axis=None)
+    assert found.loc[["mixed", "cut"], "trained_at_least_s"].tolist() == [20.0, 20.0]
+    nobody = trials(*of_all_seeds("cut", 600.0, spread=0.0, is_censored=True))
+    assert time_to_loss(nobody)["speed_up"].isna().all()
+    with pytest.raises(Exception, match="no training has reached its target"):
+        recommend(nobody, Goal(minimize="time_to_loss"))
 
 
 def test_how_far_seeds_differ_is_not_assumed() -> None:
