@@ -117,8 +117,8 @@ def _trial(
         if context.watch is not None:
             context.watch.follow(loop)
         facts = {**rates, **built.facts}
-        if task.train_s:
-            facts |= Training(loop, built.model, task).run()
+        training = Training(loop, built.model, task)
+        facts |= training.run()
         began_warmup = time.perf_counter()
         measured = yield from timed(loop, built)
         if not job.divides_model:
@@ -126,6 +126,7 @@ def _trial(
             facts |= describe_model(
                 job, built.model, built.parameters, rates=rates, optimizer=optimizer
             )
+        training.forget()
         after_s = None
         # Between turns others take theirs.
         if not measured.is_in_turn:

@@ -60,33 +60,36 @@ class Training:
         Args:
             loop: of the trial.
             model: whose parameters the mode trains, without a wrapper.
-            task: with the target.
-
-        Raises:
-            ValueError: the mode can't be paused for an evaluation.
+            task: with the target; without one there is no training.
         """
-        point = loop.job.point
-        if not point.mode.can_restart:
-            raise ValueError(
-                f"sync={point.sync} can't pause for an evaluation, so it can't be trained to a "
-                "target; leave it out of such a goal"
-            )
         self._loop, self._model, self._task = loop, model, task
         self._device = loop.job.device
-        self._evaluate_with = getattr(point.workload, "evaluate", None)
+        self._evaluate_with = getattr(loop.job.point.workload, "evaluate", None)
         self._curve: list[_Evaluation] = []
         self._steps = 0
         """Of this rank."""
         self._evaluate_s = self._step_s = self._saved_s = self._save_s = 0.0
         self._state = None
         parts = loop.mode.checkpoint_parts()
-        if parts is not None and task.checkpoint is not None:
+        if parts and task.checkpoint:
             self._state = TrainingState(
                 task.checkpoint, *parts, rank=loop.job.rank, device=self._device
             )
 
     def run(self) -> dict[str, Any]:
-        """Train; return fields of `Measured`, of rank 0 with the curve."""
+        """Train; return fields of `Measured`, of rank 0 with the curve.
+
+        Raises:
+            ValueError: the mode can't be paused for an evaluation, or there is nothing to reach.
+        """
+        point = self._loop.job.point
+        if not self._task.train_s:
+            return {}
+        if not point.mode.can_restart:
+            raise ValueError(
+                f"sync={point.sync} can't pause for an evaluation, so it can't be trained to a "
+                "target; leave it out of such a goal"
+            )
         self._go_on()
         if not self._curve and self._evaluate_with is not None:
             self._note(0, 0.0, np.array([]))
@@ -95,9 +98,13 @@ class Training:
             losses, seconds = self._train(self._interval_s())
             self._note(len(losses), seconds, losses)
             self._keep()
+        self._keep(is_last=True)
+        return self._found()
+
+    def forget(self) -> None:
+        """Remove the checkpoint: the trial is measured."""
         if self._state is not None:
             self._state.forget()
-        return self._found()
 
     def _refuse_start(self) -> None:
         """Refuse a training that has nothing to reach.
@@ -227,12 +234,12 @@ class Training:
         (self._evaluate_s,) = max_over_ranks(self._device, time.perf_counter() - began)
         return loss
 
-    def _keep(self) -> None:
+    def _keep(self, *, is_last: bool = False) -> None:
         """Save a checkpoint, where the time since the last one is long enough for it."""
         if self._state is None:
             return
         least_s = max(_CHECKPOINT_EVERY_S, self._save_s * (1 - _SHARE) / _SHARE)
-        if self._trained_s - self._saved_s < least_s:
+        if not is_last and self._trained_s - self._saved_s < least_s:
             return
         began = time.perf_counter()
         try:
