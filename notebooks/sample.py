@@ -25,6 +25,9 @@ LEFT_OUT = dict.fromkeys(
 )
 """Columns without a meaning on another machine, or that may name hosts and users."""
 
+CURVE = ("steps", "samples", "trained_s", "loss", "training_loss")
+"""Columns of an evaluation."""
+
 TYPES = {pa.bool_(): bool, pa.int64(): int, pa.float64(): float, pa.string(): str}
 
 
@@ -39,7 +42,8 @@ def main() -> None:
 
 def make_sample(source: Results, sample: Results) -> None:
     """Copy attempts and records of runs, without what identifies people and machines."""
-    trials, ranks, steps = (source.table(name) for name in ("trials", "ranks", "steps"))
+    names = ("trials", "ranks", "steps", "curves")
+    trials, ranks, steps, curves = (source.table(name) for name in names)
     rank_rows = ranks.to_pylist()
     nodes = numbered_nodes(rank_rows)
     rows = trials.to_pylist()
@@ -60,6 +64,10 @@ def make_sample(source: Results, sample: Results) -> None:
                 if rank["attempt_id"] == name
             ],
             steps=kept,
+            curves=[
+                {column: one[column] for column in CURVE}
+                for one in curves.filter(pc.equal(curves["attempt_id"], name)).to_pylist()
+            ],
             workload_types=workload_types(trials.schema),
         )
     for run in source.run_records():

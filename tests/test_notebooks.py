@@ -21,7 +21,7 @@ from tests.report.test_notebook import ROWS, stored
 
 FOLDER = ROOT / "notebooks"
 
-NAMES = ["frontier", "scaling", "sync_modes", "campaign"]
+NAMES = ["frontier", "scaling", "sync_modes", "time_to_loss", "campaign"]
 
 SAMPLES = sorted(path.name for path in (FOLDER / "samples").iterdir())
 
