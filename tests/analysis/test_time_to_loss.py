@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import pandas as pd
 import pytest
 
 from benchmarks.equal_loss import samples_to_equal_loss
+from dtsweep import Sweep, SweepError
 from dtsweep.analysis import Goal, recommend, time_to_loss
+from dtsweep.plan.race import Race
+from dtsweep.workloads import Gpt
 from tests.frames import trials
 
 SEEDS = (1, 2, 3, 4)
@@ -139,3 +143,41 @@ def test_the_better_of_two_rules_is_named_in_95_percent_of_draws() -> None:
         found = samples_to_equal_loss(trials(*rows), pd.DataFrame(curves), baseline="base")
         named += float(found["sample_ratio_high"].iloc[0]) < 1
     assert named >= 38
+
+
+@pytest.mark.parametrize(
+    ("goal", "message"),
+    [
+        ("time-to-loss", "needs a loss to train to: --target LOSS"),
+        (Goal(minimize="cost_to_loss"), "needs a loss to train to"),
+        (Goal(minimize="final_loss"), r"needs a training: Goal\(…, train_samples=N\)"),
+        (Goal(minimize="time_to_loss", target=float("nan")), "target=nan must be a loss"),
+        (Goal(minimize="time_to_loss", target=1.0, train_samples=9), "exclude each other"),
+        (Goal(minimize="final_loss", train_samples=0), "train_samples=0 must be a whole number"),
+        (Goal(minimize="time_to_loss", target=1.0, longest_s=0), "longest_s=0 must be seconds"),
+    ],
+)
+def test_a_training_that_can_not_be_meant_is_refused(goal: Goal | str, message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        Sweep(workload=Gpt(), axes={"workers": [1]}, goal=goal)
+
+
+def test_a_race_ends_what_takes_twice_the_mean_of_the_fastest_point() -> None:
+    rows = [
+        {"status": "ok", "is_censored": False, "time_to_loss_s": seconds, "point_id": point}
+        | {"semantics": semantics}
+        for point, semantics, seconds in [
+            *(("a", "exact", 10.0), ("a", "exact", 14.0), ("b", "exact", 11.0)),
+            # It can't be the answer.
+            ("c", "local", 2.0),
+        ]
+    ]
+    cut = {"status": "ok", "is_censored": True, "time_to_loss_s": 1.0, "point_id": "d"}
+    goal = Goal(minimize="time_to_loss", target=0.5)
+    race = Race(goal, [*rows, cut | {"semantics": "exact"}])
+    assert race.limit_s == 22.0
+    race.note("b", "exact", 5.0)
+    assert race.limit_s == 16.0
+    for other in (replace(goal, where="workers <= 2"), Goal(minimize="cost_to_loss", target=0.5)):
+        assert Race(other, rows).limit_s == np.inf
+    assert Race(replace(goal, allow=("local",)), rows).limit_s == 4.0

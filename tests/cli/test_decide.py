@@ -47,7 +47,7 @@ def test_recommend_keeps_to_a_condition_and_prints_json(study: Path) -> None:
         *("drift", "remarks", "not_measured", "not_begun", "is_futile"),
     }
     goal: dict[str, object] = {"maximize": "samples_per_s", "minimize": None, "where": where}
-    training = {"target": None, "longest_s": 600.0}
+    training = {"target": None, "train_samples": None, "longest_s": 600.0}
     assert found["goal"] == goal | training | {"allow": [], "least_rate": 0.0}
     point = found["point"]
     assert (point["latency_s"] <= 0.05, point["workers"], "row" in point) == (True, 1, False)
