@@ -290,6 +290,7 @@ def points_of(trials: pd.DataFrame) -> pd.DataFrame:
         **{name: means[name] for name in _MEANS},
         "throughput_per_latency": means["samples_per_s"] / means["latency_s"],
         "memory_peak_bytes": groups["memory_peak_bytes"].max(),
+        "trainings": groups["target_loss"].count(),
         "censored": groups["is_censored"].sum(),
         "interval": reduce(lambda kind, other: kind.where(kind.notna(), other), kinds),
     }

@@ -56,4 +56,4 @@ def time_to_loss(frame: Frame) -> pd.DataFrame:
         groups += [reached, group[is_bound].sort_values("trained_at_least_s", kind="stable")]
     if not groups:
         return points.assign(speed_up=[], efficiency=[], sample_ratio=[])
-    return pd.concat(groups, ignore_index=True).reindex(columns=groups[0].columns)
+    return pd.concat(groups, ignore_index=True)

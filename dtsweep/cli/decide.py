@@ -148,8 +148,7 @@ def _goal(
         chosen = GOALS[goal]
     else:
         chosen = results_goal
-    is_asked = (chosen.minimize, chosen.maximize) == (results_goal.minimize, results_goal.maximize)
-    if is_asked and results_goal.trains:
+    if results_goal.trains and chosen.columns_text == results_goal.columns_text:
         chosen = results_goal
     semantics = tuple(filter(None, (allow or "").replace(" ", "").split(",")))
     return replace(chosen, where=where or chosen.where, allow=semantics or chosen.allow)

@@ -311,8 +311,7 @@ def _refuse_other_target(sweep: Sweep, planned: PlannedRun) -> None:
     stored = {target for target in targets if target is not None}
     if goal is not None and stored - {goal.target}:
         raise SweepError(
-            f"trainings in {planned.options.results} have another target, {min(stored):g}; "
-            "take another --results",
+            f"trainings in {planned.options.results} have another target; take another --results",
             word="target",
         )
 

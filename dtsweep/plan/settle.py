@@ -84,7 +84,7 @@ class Settle:
         while is_over(self.sweep, rounds[-1], states, over):
             last = rounds[-1].repeat
             decision = self._decide(rows, names, last=last)
-            if not decision.open_points and furthest > last:
+            if not decision.open_points and furthest > last and not self.sweep.training_goal:
                 # A grid, or another question, has launched more: all of it counts.
                 last = furthest
                 decision = self._decide(rows, names, last=last)
@@ -234,4 +234,5 @@ def _reached(rows: Rows, names: Collection[str]) -> frozenset[str]:
     """Points, among these, whose trainings have reached the target in each launch so far."""
     measured = [row for row in rows if row["status"] == "ok" and row["point_id"] in names]
     censored = {row["point_id"] for row in measured if row["is_censored"]}
-    return frozenset(row["point_id"] for row in measured) - censored
+    trained = (row["point_id"] for row in measured if row["trained_samples"])
+    return frozenset(trained) - censored

@@ -20,7 +20,6 @@ from dtsweep.text import (
     print_table,
     say,
     tables_that_fit,
-    usd,
 )
 
 if TYPE_CHECKING:
@@ -66,8 +65,9 @@ class TargetTimes:
             }
             for columns in tables_that_fit(keys, _columns(table), {}, console=console):
                 print_table(columns, console=console)
-            if table["workers"].nunique() > 1:
-                say(console, _SPEED_UP.format(workers=f"workers={table['workers'].min()}"))
+            reached = table.dropna(subset=["time_to_loss_s"])
+            if reached["workers"].nunique() > 1:
+                say(console, _SPEED_UP.format(workers=f"workers={reached['workers'].min()}"))
             if (table["censored"] > 0).any():
                 say(console, _BOUND)
 
@@ -91,20 +91,19 @@ def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
         "samples\n/s": format_rates(table["samples_per_s"], *ends_of(table, "samples_per_s")),
         "reached": [
             f"{total - censored} of {total}"
-            for total, censored in zip(table["launches"], table["censored"], strict=True)
+            for total, censored in zip(table["trainings"], table["censored"], strict=True)
         ],
     }
     if table["workers"].nunique() > 1:
         columns["speed-\nup"] = _ratios(table, "speed_up", unit=1, digits=2)
         columns["effi-\nciency %"] = _ratios(table, "efficiency", unit=100, digits=0)
-    if table["usd_to_loss"].notna().any():
-        columns["cost"] = [usd(value) for value in table["usd_to_loss"]]
     return columns
 
 
 def _ratios(table: pd.DataFrame, name: str, *, unit: float, digits: int) -> list[str]:
     low, high = ends_of(table, name)
-    return [
+    texts = [
         format_ratio(*row, unit=unit, digits=digits)
         for row in zip(table[name], low, high, strict=True)
     ]
+    return list(np.where(table[name].isna(), "", texts))

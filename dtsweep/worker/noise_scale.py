@@ -73,9 +73,8 @@ def noise_scale(small: ArrayLike, large: ArrayLike, *, batch: int, gradients: in
         return _NoiseScale(value, max(0.0, (middle - root) / leading), (middle + root) / leading)
     lowest = trace - math.sqrt(squared_t * trace_variance)
     highest = square + math.sqrt(squared_t * square_variance)
-    if highest <= 0:
-        return _NoiseScale(value, 0.0, math.inf)
-    return _NoiseScale(value, max(0.0, lowest / highest), math.inf)
+    # Without any gradient nothing is known.
+    return _NoiseScale(value, max(0.0, lowest / max(highest, 1e-300)), math.inf)
 
 
 def noise_scale_of(loop: ModeLoop, model: nn.Module) -> dict[str, Any]:

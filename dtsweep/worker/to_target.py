@@ -112,12 +112,10 @@ class Training:
         Raises:
             ValueError: the loss of the new model is the target already, or not a number.
         """
-        loss, target = self._curve[0].loss, self._task.target
-        is_reached = target is not None and loss <= target
-        if is_reached or not math.isfinite(loss):
+        if self._is_over:
             raise ValueError(
-                f"evaluate gives {loss:.4g} before the first step, and the target is {target}; "
-                "it must return a loss, less is better"
+                f"evaluate gives {self._curve[0].loss:.4g} before the first step, and the target "
+                f"is {self._task.target}; it must return a loss, less is better"
             )
 
     def _go_on(self) -> None:
@@ -239,13 +237,17 @@ class Training:
         if self._state is None:
             return
         least_s = max(_CHECKPOINT_EVERY_S, self._save_s * (1 - _SHARE) / _SHARE)
-        if not is_last and self._trained_s - self._saved_s < least_s:
+        if is_last:
+            least_s = 0.0
+        if self._trained_s - self._saved_s <= least_s:
             return
         began = time.perf_counter()
         try:
             self._state.save(self._steps, [asdict(row) for row in self._curve])
         except CheckpointException as error:  # on all ranks
-            print(f"dtsweep: the training is not kept: {error_line(error)}", file=sys.stderr)  # noqa: T201
+            cause, _ = next(iter(error.failures.values()))
+            print(f"dtsweep: the training is not kept: {error_line(cause)}", file=sys.stderr)  # noqa: T201
+            self.forget()
             self._state = None
         (self._save_s,) = max_over_ranks(self._device, time.perf_counter() - began)
         self._saved_s = self._trained_s

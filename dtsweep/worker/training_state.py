@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -64,11 +65,13 @@ class TrainingState:
             return None
         # The optimizer has no state before its first step; torch makes one to load into, also for
         # parameters that have had no gradient.
-        state = self._state(0, [])
+        # Into copies: a load that fails leaves the model as it is.
+        state = copy.deepcopy(self._state(0, []))
         try:
             planner = DefaultLoadPlanner(allow_partial_load=True)
             state_dict_loader.load(state, checkpoint_id=newest, planner=planner)
         except CheckpointException:
+            self._optimizer.state.clear()
             return None
         set_state_dict(
             self._model,

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from benchmarks.equal_loss import samples_to_equal_loss
 from dtsweep import Sweep, SweepError
 from dtsweep.analysis import Goal, recommend, time_to_loss
 from dtsweep.plan.race import Race
+from dtsweep.report.to_target import TargetTimes
 from dtsweep.workloads import Gpt
 from tests.frames import trials
 
@@ -80,6 +82,31 @@ def test_a_bound_is_no_value_and_no_base_of_a_speed_up() -> None:
     assert time_to_loss(nobody)["speed_up"].isna().all()
     with pytest.raises(Exception, match="no training has reached its target"):
         recommend(nobody, Goal(minimize="time_to_loss"))
+
+
+def test_the_table_has_no_number_where_nothing_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        *of_all_seeds("cut", 20.0, spread=0.0, is_censored=True),
+        *of_all_seeds("two", 10.0, spread=0.02, workers=2),
+        *of_all_seeds("four", 8.0, spread=0.02, workers=4),
+        # Launches of another question, which trained nothing.
+        *(
+            {
+                **row,
+                "target_loss": None,
+                "time_to_loss_s": None,
+                "is_censored": None,
+                "session": "x",
+            }
+            | {"attempt_id": f"plain{row['repeat']}", "trial_id": f"plain{row['repeat']}"}
+            for row in of_all_seeds("cut", 1.0, spread=0.0)[:2]
+        ),
+    ]
+    TargetTimes(time_to_loss(trials(*rows))).print(console=Console(width=140))
+    said = capsys.readouterr().out
+    assert "nan" not in said
+    assert "0 of 4" in said
+    assert "against the first row of workers=2." in " ".join(said.split())
 
 
 def test_how_far_seeds_differ_is_not_assumed() -> None:

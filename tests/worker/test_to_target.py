@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import curve_rows
@@ -44,6 +46,8 @@ class Line:
     fails_at: int = 0
     samples: int = 0
     """On which it trains, in place of a target."""
+    damages: bool = False
+    """True if what its failed attempt has kept can't be read."""
 
     def build(self) -> nn.Module:
         return nn.Linear(WIDTH, 1).double()
@@ -100,9 +104,12 @@ KINDS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "killed ddp": (Line(fails_at=9), {}),
     "killed fsdp": (Line(fails_at=9), {"sync": "fsdp"}),
     "killed ring": (Line(fails_at=9), {"sync": "ring"}),
+    "damaged ddp": (Line(fails_at=9, damages=True), {}),
+    "damaged fsdp": (Line(fails_at=9, damages=True), {"sync": "fsdp"}),
     "killed local_sgd": (Line(fails_at=9), {"sync": "local_sgd", "sync_period": 4}),
 }
 ENDS_OTHERWISE = ("too late", "diverges", "on samples", "on samples, in periods")
+DAMAGED = ("damaged ddp", "damaged fsdp")
 GO_ON = ("killed ddp", "killed fsdp", "killed ring")
 
 
@@ -129,6 +136,11 @@ class _InFolder:
         result = run_attempt(context, task)
         if result.status != "user_error":
             return result, len(CALLS)
+        if task.workload["damages"]:
+            distributed.barrier()
+            for file in Path(self.folder).rglob(f"__{context.rank}_*.distcp"):
+                os.truncate(file, file.stat().st_size // 2)
+            distributed.barrier()
         CALLS.clear()
         again = replace(task, workload={**task.workload, "fails_at": 0})
         result = run_attempt(context, again)
@@ -184,7 +196,7 @@ def test_a_training_ends_at_its_target_and_counts_each_sample_once(ran: Trials, 
     assert all(one["steps"] % period == 0 for one in curve)
 
 
-@pytest.mark.parametrize("name", ["ddp", "fsdp", "ring, accumulated", *GO_ON])
+@pytest.mark.parametrize("name", ["ddp", "fsdp", "ring, accumulated", *GO_ON, *DAMAGED])
 def test_the_loss_is_that_of_one_process_after_as_many_steps(ran: Trials, name: str) -> None:
     point, curve = ran.points[name], curve_of(ran, name)
     expected = losses_of(curve[-1]["steps"], point, start_of(point))
@@ -192,7 +204,7 @@ def test_the_loss_is_that_of_one_process_after_as_many_steps(ran: Trials, name: 
         assert one["loss"] == pytest.approx(expected[one["steps"]], rel=1e-9)
 
 
-@pytest.mark.parametrize("name", [*GO_ON, "killed local_sgd"])
+@pytest.mark.parametrize("name", [*GO_ON, *DAMAGED, "killed local_sgd"])
 def test_a_training_goes_on_where_its_mode_can_be_kept(
     ran: Trials, attempts: Trials, name: str
 ) -> None:
