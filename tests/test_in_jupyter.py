@@ -91,23 +91,12 @@ def headers(html: str) -> list[str]:
     return re.findall(r'<th scope="col"[^>]*>(.*?)</th>', html)
 
 
-def test_a_study_says_how_many_trials_and_points_it_has(kernel: Kernel) -> None:
-    assert "Study of 6 trials (6 ok), 6 measured points" in kernel.html("study")
-
-
 def test_a_recommendation_has_its_code_and_a_frontier_is_a_table(kernel: Kernel) -> None:
     html = kernel.html("analysis.recommend(study)[0]")
     assert "For now take ddp workers=2" in html
     assert "<pre>" in html
     html = kernel.html("content.frontiers[0]")
     assert {"point", "step ms", "samples/s", "standing"} <= set(headers(html))
-
-
-def test_a_plan_is_a_table_of_its_trials(kernel: Kernel) -> None:
-    html = kernel.html("dtsweep.plan_of(sweep, 'nothing-yet')")
-    assert headers(html) == ["#", "repeat", "point", "state"]
-    assert html.count("micro_batch=") == 3
-    assert "3 trials to run" in html
 
 
 def test_foreign_text_is_escaped_without_home_folders(kernel: Kernel) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+from zlib import crc32
 
 from dtsweep.cluster.node_account import NodeAccount
 from dtsweep.driver.budget import Budget
@@ -141,9 +141,11 @@ class PlannedRun:
 
         Trainings are kept in a local results folder until they end, by the source of the workload.
         """
-        root = self.outbox.local_root
-        sources = sources_of(sweep.workload, file=sweep.file)
-        digest = hashlib.sha256(repr(sorted(sources.digests.items())).encode()).hexdigest()[:16]
+        root, checkpoints = self.outbox.local_root, None
+        if root and sweep.training_goal:
+            sources = sources_of(sweep.workload, file=sweep.file)
+            digest = crc32(repr(sorted(sources.digests.items())).encode())
+            checkpoints = f"{root}/checkpoints/{digest}"
         rows = self.plan.rows
         if self.options.rerun == "all":
             rows = ()
@@ -152,7 +154,7 @@ class PlannedRun:
             slots=slots,
             peaks=self.plan.peaks,
             race=Race(sweep.training_goal, rows),
-            checkpoints=root and f"{root}/checkpoints/{digest}",
+            checkpoints=checkpoints,
         )
 
     def recorder(self, sweep: Sweep) -> Recorder:

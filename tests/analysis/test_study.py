@@ -50,7 +50,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.mark.parametrize(("where", "tables"), [("", 1), ("micro_batch = 4", 2)])
 def test_a_report_prepares_each_table_once(calls: Counter[str], where: str, tables: int) -> None:
     """Under a condition, those of the points that meet it, next to those of all."""
-    print_results(str(RESULTS), as_json=True, samples=1000, where=where)
+    print_results(str(RESULTS), as_json=True, where=where)
     assert calls["parse_condition"] == calls["canaries_of"] == 1
     assert calls["measured"] == calls["points_of"] == tables
     # By workers and by nodes.
