@@ -221,13 +221,12 @@ def _to_loss(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
     share = trials["time_to_loss_s_error"].astype("float64") / seconds
     values = {
         "time_to_loss_s": seconds,
-        "samples_to_loss": trials["samples_to_loss"].astype("float64"),
+        "samples_to_loss": trials["samples_to_loss"].astype("float64").mask(is_bound),
         "worker_s_to_loss": seconds * trials["workers"].astype("float64"),
         "usd_to_loss": seconds * trials["usd_per_hour"] / 3600,
     }
     columns = {"trained_at_least_s": longest.where(is_bound)}
-    for name, trained_all in values.items():
-        value = trained_all.mask(is_bound)
+    for name, value in values.items():
         columns[name] = value
         columns[f"{name}_error"] = value * share
         columns[f"{name}_low"] = value * (1 - NORMAL_95 * share)

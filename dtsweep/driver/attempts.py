@@ -12,7 +12,7 @@ from typing import Any
 import ray
 
 from dtsweep.cluster.node_account import NodeAccount
-from dtsweep.driver.members import note_training, results_of_points, trials_of_attempt
+from dtsweep.driver.members import results_of_points, trials_of_attempt
 from dtsweep.driver.placement import Placement, StayingNodes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
@@ -260,7 +260,7 @@ class Attempts:
         self, ended: Running, trial: Trial, task: Task, result: AttemptResult, status: str
     ) -> None:
         """Take out the trials that would end as this one, and queue another attempt at it."""
-        note_training(self._queue, task, result)
+        _note_training(self._queue, task, result)
         facts = memory_facts(result.results)
         self._recorder.store_pruned(self._queue.prune(trial, status, facts))
         given_up = self._queue.give_up(ended.slot, task, hopeless_for=result.hopeless_for)
@@ -336,3 +336,12 @@ class Attempts:
         # Where the results can't be written to, the run has said so.
         with suppress(StorageError):
             self._recorder.store_logs(logs)
+
+
+def _note_training(queue: Queue, task: Task, result: AttemptResult) -> None:
+    """Tell the queue how long an attempt has trained until it reached the target, if it did."""
+    if result.status != "ok":
+        return
+    measured = result.results[0].measured
+    if measured and measured.is_censored is False and measured.time_to_loss_s:
+        queue.note_training(task, measured.time_to_loss_s)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.cluster.node_account import NodeAccount, NodeLife
 from dtsweep.driver.budget import CUT, Budget
-from dtsweep.driver.members import note_training, results_of_points, trials_of_attempt
+from dtsweep.driver.members import results_of_points, trials_of_attempt
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.queue import BatchLayout, Queue
 from dtsweep.driver.recorder import Recorder
@@ -30,8 +30,7 @@ from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import explaining_failure, memory_facts, other_devices
 from dtsweep.plan.plan import Plan
-from dtsweep.plan.trial import Trial, groups_of
-from dtsweep.sweep.task import Task
+from dtsweep.plan.trial import groups_of
 
 if TYPE_CHECKING:
     from dtsweep.worker.rank import RankContext
@@ -58,7 +57,7 @@ def run_in_process(planned: PlannedRun) -> RunTally:
         "using this process: one worker, one launch; its rows are never compared with a cluster's"
     )
     recorder = planned.recorder(planned.sweep)
-    queue = planned.queue(planned.sweep)
+    queue = planned.queue(planned.sweep, recorder.sources)
     supply = Supply(planned, queue, recorder, lay_out=_in_order)
     machine = NodeLife(node_id=socket.gethostname(), node_type="this-machine", began=time.time())
     account = NodeAccount(
@@ -114,15 +113,6 @@ def _result_of(context: RankContext, rank_result: RankResult, **attempt: Any) ->
     return AttemptResult(
         status=status, reason=reason, facts={0: context.facts}, results={0: rank_result}, **attempt
     )
-
-
-def _follow_up(
-    queue: Queue, recorder: Recorder, trial: Trial, task: Task, result: AttemptResult
-) -> None:
-    """Have the queue take an attempt that is stored into account."""
-    note_training(queue, task, result)
-    recorder.store_pruned(queue.prune(trial, result.status, memory_facts(result.results)))
-    queue.ended(0, trial, task, result.status, session_has_ended=False)
 
 
 def _work_off(
@@ -182,7 +172,8 @@ def _work_off(
             own_s = wall_s / len(results)
             for (one, of_one), own in zip(members, results, strict=True):
                 recorder.store(one, of_one, own, started_at=started_at, wall_s=own_s, charge=charge)
-                _follow_up(queue, recorder, one, of_one, own)
+                recorder.store_pruned(queue.prune(one, own.status, memory_facts(own.results)))
+                queue.ended(0, one, of_one, own.status, session_has_ended=False)
             if rank_result.needs_new_process and not flags:
                 # There is no other process: what goes on disturbs all later trials.
                 flags = ("left_state",)

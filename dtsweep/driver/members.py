@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dtsweep.driver.queue import Queue
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import explaining_failure
 from dtsweep.plan.trial import Trial
@@ -50,15 +49,6 @@ def results_of_points(result: AttemptResult, tasks: Sequence[Task]) -> list[Atte
         own = replace(shared, status=status, reason=reason, facts=facts, results=measured)
         results.append(_without_start(own))
     return results
-
-
-def note_training(queue: Queue, task: Task, result: AttemptResult) -> None:
-    """Tell the queue how long an attempt has trained until it reached the target, if it did."""
-    if result.status != "ok":
-        return
-    measured = result.results[0].measured
-    if measured and measured.is_censored is False and measured.time_to_loss_s:
-        queue.note_training(task, measured.time_to_loss_s)
 
 
 def _without_start(result: AttemptResult) -> AttemptResult:

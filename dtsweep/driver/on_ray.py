@@ -144,7 +144,7 @@ def _drive(
     planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], watch: _Watch
 ) -> RunTally:
     recorder = planned.recorder(prepared.sweep)
-    queue = planned.queue(prepared.sweep, slots=len(settings))
+    queue = planned.queue(prepared.sweep, recorder.sources, slots=len(settings))
     if any(row["interference"] is not None for row in planned.plan.rows):
         queue.knows_interference()
     supply = Supply(planned, queue, recorder, lay_out=partial(lay_out, prepared))

@@ -20,7 +20,7 @@ from dtsweep.plan.batches import Batches
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.prices import Prices
 from dtsweep.plan.race import Race
-from dtsweep.provenance.sources import sources_of
+from dtsweep.provenance.sources import Sources
 from dtsweep.results.outbox import Outbox
 from dtsweep.sweep.settings import Sweep
 
@@ -136,14 +136,13 @@ class PlannedRun:
         measured = (row for row in self.plan.rows if row["status"] == "ok")
         return frozenset(row["devices"] for row in measured if row["devices"])
 
-    def queue(self, sweep: Sweep, *, slots: int = 1) -> Queue:
+    def queue(self, sweep: Sweep, sources: Sources, *, slots: int = 1) -> Queue:
         """Make the queue, without trials, of a sweep whose resources are settled.
 
         Trainings are kept in a local results folder until they end, by the source of the workload.
         """
         root, checkpoints = self.outbox.local_root, None
         if root and sweep.training_goal:
-            sources = sources_of(sweep.workload, file=sweep.file)
             digest = crc32(repr(sorted(sources.digests.items())).encode())
             checkpoints = f"{root}/checkpoints/{digest}"
         rows = self.plan.rows

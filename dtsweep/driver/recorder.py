@@ -66,7 +66,8 @@ class Recorder:
         if sweep.file:
             folder = sweep.file.parent
         self._harness = harness
-        self._sources = sources_of(sweep.workload, file=sweep.file)
+        self.sources = sources_of(sweep.workload, file=sweep.file)
+        """Of the workload."""
         self._run_columns = {"git_commit": git_commit(folder), "harness": harness}
 
     def began(self, trial: Trial) -> None:
@@ -259,7 +260,7 @@ class Recorder:
             "role": "trial",
             "row_number": next(self._row_numbers),
             **self._with_open_reasons(row),
-            **self._sources.columns(row),
+            **self.sources.columns(row),
             **self._run_columns,
         }
 

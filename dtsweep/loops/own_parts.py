@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from dtsweep.measure.clock import Clock, clock_for
 from dtsweep.sync.mode import Loss
-from dtsweep.sync.passes import kept_loss
+from dtsweep.sync.passes import kept_loss, sum_of_losses
 from dtsweep.worker.loop import Segment, columns_of_segments, numbers_of, without_lead
 
 
@@ -71,15 +71,16 @@ class TimedParts:
         finally:
             self._is_timing = False
         seconds = self._clock.stop()
+        of_steps = self._losses[lead:-1]
         part = Segment(
             name=name,
             blocks=blocks,
             began=self._clock.began,
             times=without_lead(lead, self._clock.times()),
             most_idle=without_lead(lead, self._clock.most_idle()),
-            losses=[_sum_of(losses) for losses in self._losses[lead:-1]],
+            losses=[sum_of_losses(losses, self._device) if losses else None for losses in of_steps],
         )
-        self.has_sums |= any(len(losses) > 1 for losses in self._losses[lead:-1])
+        self.has_sums |= any(len(losses) > 1 for losses in of_steps)
         self.parts.append(part)
         return seconds
 
@@ -92,13 +93,3 @@ class TimedParts:
         columns = columns_of_segments(self.parts, unknown=0.0)
         columns["loss"] = np.concatenate([numbers_of(part.losses) for part in self.parts])
         return columns
-
-
-def _sum_of(losses: Sequence[Loss]) -> Loss:
-    """The loss of a step: those of its backward passes together; None without any."""
-    if not losses:
-        return None
-    tensors = [loss for loss in losses if isinstance(loss, torch.Tensor)]
-    if tensors:
-        return torch.stack(tensors).sum()
-    return float(sum(loss for loss in losses if isinstance(loss, float | int)))

@@ -90,7 +90,7 @@ class Settle:
                 decision = self._decide(rows, names, last=last)
             open_points = decision.open_points
             if self.sweep.training_goal and last < _LEAST_SEEDS:
-                open_points = _reached(rows, names)
+                open_points = _reached([row for row in rows if row["repeat"] <= last], names)
             launched_again = self._launched_again(rows, open_points, names, last=last)
             contenders = [point for name, point in names.items() if name in launched_again]
             if not contenders or last >= self.question.max_launches:

@@ -263,4 +263,5 @@ def check_target(goal: Goal) -> None:
 
 
 def _is_number(value: object) -> bool:
+    # By type(), as a bool is no number here; so mypy doesn't know that the value is one.
     return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -405,7 +406,8 @@ class Sweep:
             return None
         return self._asked()
 
-    @property
+    # Cached, because the name of each trial reads it.
+    @cached_property
     def training_goal(self) -> Goal | None:
         """Goal for which launches train; None where they don't."""
         question = self.question

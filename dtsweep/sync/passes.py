@@ -89,11 +89,11 @@ def passes(
                 raise _loss_error(job.point.workload, loss) or error from error
         losses.append(kept_loss(loss, job.device))
         clock.mark("backward")
-    return _summed(losses, job.device)
+    return sum_of_losses(losses, job.device)
 
 
-def _summed(losses: list[Any], device: torch.device) -> torch.Tensor | float:
-    """Sum of a step's losses, as `kept_loss` gives them."""
+def sum_of_losses(losses: list[Any], device: torch.device) -> torch.Tensor | float:
+    """Sum of a step's losses, one at least, as `kept_loss` gives them."""
     if device.type == "cpu":
         return float(sum(losses))
     total: torch.Tensor = losses[0]

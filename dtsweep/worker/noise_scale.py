@@ -100,13 +100,11 @@ def noise_scale_of(loop: ModeLoop, model: nn.Module) -> dict[str, Any]:
     small, large = [], []
     gradients = passes * job.point.workers
     while True:
-        own_norms = _summed(loop, model, parameters, islice(batches, passes), into=sums[0])
-        norms = torch.tensor([own_norms], dtype=torch.float64, device=device)
-        if distributed.is_initialized():
-            distributed.all_reduce(sums[0])
-            distributed.all_reduce(norms)
+        norms = _summed(loop, model, parameters, islice(batches, passes), into=sums[0])
+        distributed.all_reduce(sums[0])
+        distributed.all_reduce(norms)
         small.append(float(norms) / gradients)
-        large.append(float((sums[0].double() / gradients).square().sum()))
+        large.append(float(_squared_norm(sums[0])) / gradients**2)
         (spent_s,) = max_over_ranks(device, time.perf_counter() - began)
         if len(small) == 1 and spent_s * _LEAST_ROUNDS > _LIMIT_S:
             return {"noise_scale_reason": f"{gradients} passes take {spent_s:.1f} s, too long"}
@@ -148,10 +146,13 @@ def _summed(
     batches: Iterator[Any],
     *,
     into: torch.Tensor,
-) -> float:
-    """Add up the gradients of some batches, (elements,), and return the sum of squared norms."""
+) -> torch.Tensor:
+    """Add up the gradients of some batches, (elements,); return the sum of squared norms, float64.
+
+    It stays on the device: no pass waits for it.
+    """
     into.zero_()
-    norms = 0.0
+    norms = torch.zeros((), dtype=torch.float64, device=into.device)
     for batch in batches:
         loss = loop.job.loss(model, batch)
         found = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -161,6 +162,11 @@ def _summed(
             if gradient is not None:
                 dense = gradient.to_dense() if gradient.is_sparse else gradient
                 into[begin:end] += dense.flatten()
-                norms += float(dense.double().square().sum())
+                norms += _squared_norm(dense)
             begin = end
     return norms
+
+
+def _squared_norm(values: torch.Tensor) -> torch.Tensor:
+    norm: torch.Tensor = torch.linalg.vector_norm(values, dtype=torch.float64)
+    return norm.square()

@@ -82,9 +82,9 @@ class Training:
         Raises:
             ValueError: the mode can't be paused for an evaluation, or there is nothing to reach.
         """
-        point = self._loop.job.point
         if not self._task.train_s:
             return {}
+        point = self._loop.job.point
         if not point.mode.can_restart:
             raise ValueError(
                 f"sync={point.sync} can't pause for an evaluation, so it can't be trained to a "

@@ -64,8 +64,7 @@ class TrainingState:
         if newest is None:
             return None
         # The optimizer has no state before its first step; torch makes one to load into, also for
-        # parameters that have had no gradient.
-        # Into copies: a load that fails leaves the model as it is.
+        # parameters that have had no gradient. Copies: a load that fails leaves the model as it is.
         state = copy.deepcopy(self._state(0, []))
         try:
             planner = DefaultLoadPlanner(allow_partial_load=True)
