@@ -19,27 +19,16 @@ import torch
 from torch import Tensor
 
 from benchmarks.log_entry import heading, quartiles, table
-from dtsweep.compression.coding import Coding, coding_for
 from dtsweep.compression.compression import Compression, Layout, compression_for
-from dtsweep.sweep.compressions import CODINGS, COMPRESSIONS, reads_of
+from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.point import Point
 
 MATRIX = torch.Size([500, 500])
 
 
 def settings() -> dict[str, Point]:
-    """Points by what they are called: each compression, and coded where that can be."""
-    codings = {
-        name: [None, *CODINGS] if "compression_coding" in reads_of(name) else [None]
-        for name in COMPRESSIONS
-    }
-    return {
-        f"`{name}`" + (f", {coding}" if coding else ""): Point(
-            compression=name, compression_coding=coding
-        )
-        for name, possible in codings.items()
-        for coding in possible
-    }
+    """Points by what they are called: each compression."""
+    return {f"`{name}`": Point(compression=name) for name in COMPRESSIONS}
 
 
 def timed(work: Callable[[], Tensor], device: torch.device) -> tuple[float, Tensor]:
@@ -56,26 +45,24 @@ def _wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def compress(compression: Compression, coding: Coding | None, values: Tensor) -> Tensor:
+def compress(compression: Compression, values: Tensor) -> Tensor:
     """Make all that a worker sends; of several payloads the last."""
     payload = compression.compress(values)
     while (following := compression.proceed(payload)) is not None:
         payload = following
-    return payload if coding is None else coding.encode(payload)
+    return payload
 
 
-def decompress(
-    compression: Compression, coding: Coding | None, payload: Tensor, values: Tensor
-) -> Tensor:
+def decompress(compression: Compression, payload: Tensor, values: Tensor) -> Tensor:
     """Write what a payload stands for into values."""
-    compression.decompress(payload if coding is None else coding.decode(payload), values)
+    compression.decompress(payload, values)
     return values
 
 
-def sent(compression: Compression, coding: Coding | None, values: Tensor) -> int:
+def sent(compression: Compression, values: Tensor) -> int:
     """Bytes of all payloads of one exchange."""
     payload = compression.compress(values)
-    count = payload.nbytes if coding is None else coding.encode(payload).nbytes
+    count = payload.nbytes
     while (following := compression.proceed(payload)) is not None:
         count, payload = count + following.nbytes, following
     return count
@@ -92,13 +79,13 @@ def turns(
         shapes=[MATRIX] * megabytes,
         seed=1,
     )
-    compression, coding = compression_for(point, layout), coding_for(point)
+    compression = compression_for(point, layout)
     values = torch.randn(layout.numel, generator=torch.Generator().manual_seed(0)).to(device)
     back, found = torch.empty_like(values), defaultdict[str, list[float]](list)
     for turn in range(2 + turns):
         copy_s, _ = timed(lambda: back.copy_(values), device)
-        compress_s, payload = timed(lambda: compress(compression, coding, values), device)
-        decompress_s, _ = timed(lambda: decompress(compression, coding, payload, back), device)  # noqa: B023
+        compress_s, payload = timed(lambda: compress(compression, values), device)
+        decompress_s, _ = timed(lambda: decompress(compression, payload, back), device)  # noqa: B023
         if turn >= 2:
             for name, spent in (
                 ("copy", copy_s),
@@ -106,7 +93,7 @@ def turns(
                 ("decompress", decompress_s),
             ):
                 found[name].append(spent)
-    return {**found, "share": [sent(compression, coding, values) / values.nbytes]}
+    return {**found, "share": [sent(compression, values) / values.nbytes]}
 
 
 def main() -> None:

@@ -212,7 +212,7 @@ def steps_in_turns(sweep: Sweep, context: RankContext, rounds: int) -> NDArray[n
         device=context.device,
         loss=loss_in_precision(point, context.device),
     )
-    mode: Any = load_mode(point.sync)(job)
+    mode: Any = load_mode(point.mode)(job)
     torch.manual_seed(0)
     mode.prepare(
         point.workload.build().to(context.device).train(),

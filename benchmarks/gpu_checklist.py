@@ -37,7 +37,7 @@ from benchmarks.checklist import (
 
 POINTS = "benchmarks/gpu_points.py"
 
-MODULES = ("numpy", "psutil", "pynvml", "rich", "scipy", "torch", "zstandard")
+MODULES = ("numpy", "psutil", "pynvml", "rich", "scipy", "torch")
 RAY_MODULES = ("click", "moocore", "pandas", "pyarrow", "ray")
 """Modules that the lines need, and those of the lines with Ray."""
 

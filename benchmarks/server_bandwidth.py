@@ -29,10 +29,10 @@ from torch import distributed, nn
 
 from benchmarks.log_entry import heading, table
 from dtsweep.measure.clock import CpuClock
+from dtsweep.servers.parameter_server import ParameterServer
 from dtsweep.session.shards import start_shard
 from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job
-from dtsweep.sync.parameter_server import ParameterServer
 
 MIB = 2**20
 GOAL = 0.6

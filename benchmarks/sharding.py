@@ -22,8 +22,6 @@ there:
   come to the second block: the gradients of all blocks behind it in shards, and four blocks: it
   itself, what the one behind it handed to the reduce-scatter, the first one as it is gathered
   ahead, and gloo's copy of that. With `shard_precision=bf16` gathered blocks have half the size.
-  With `reshard=node` blocks to which backward has not come have a node's share of their parameters,
-  so that most is there when backward has come to the second block from the end.
 - `hsdp` with `reshard=never`: as `fsdp_grad`, by workers of a node.
 
 glibc's allocator keeps what it was given back, by thresholds that grow with what a process asks
@@ -156,13 +154,6 @@ def of_fsdp_bf16(model: Blocks, workers: int) -> Memory:
     return Memory(kept=3 * whole / workers, more=(whole - 2 * block) / workers + 3 * block)
 
 
-def of_fsdp_node(model: Blocks, workers: int) -> Memory:
-    """As `fsdp`, and a node's share of the blocks to which backward has not come."""
-    whole, block = model.depth * model.block_bytes, model.block_bytes
-    shares = (whole - 2 * block) / NODE + block / workers
-    return Memory(kept=3 * whole / workers, more=shares + 4 * block)
-
-
 def of_hsdp_never(model: Blocks, workers: int) -> Memory:  # noqa: ARG001  # nodes are copies
     """As `fsdp_grad` with the workers of a node."""
     return of_fsdp_grad(model, NODE)
@@ -176,7 +167,6 @@ ARITHMETIC: Mapping[str, Callable[[Blocks, int], Memory]] = {
     "hsdp": of_hsdp,
     "fsdp_grad, bf16": of_fsdp_grad_bf16,
     "fsdp, bf16": of_fsdp_bf16,
-    "fsdp, node": of_fsdp_node,
     "hsdp, never": of_hsdp_never,
 }
 """Memory of a rank by variant, from the model and the number of workers."""
@@ -186,7 +176,6 @@ AXES: Mapping[str, Mapping[str, Any]] = {
     "hsdp": {"sync": "hsdp", "node_size": NODE},
     "fsdp_grad, bf16": {"sync": "fsdp_grad", "precision": "bf16", "shard_precision": "bf16"},
     "fsdp, bf16": {"sync": "fsdp", "precision": "bf16", "shard_precision": "bf16"},
-    "fsdp, node": {"sync": "fsdp", "reshard": "node", "node_size": NODE},
     "hsdp, never": {"sync": "hsdp", "reshard": "never", "node_size": NODE},
 }
 """Axes of each variant."""

@@ -57,6 +57,7 @@ from dtsweep import Measure, Sweep, workloads
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.session.attempt import run_attempt
 from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.task import task_of
 from dtsweep.worker.rank import RankContext, become_rank, take_device
 
@@ -68,19 +69,13 @@ MODELS: Mapping[str, Any] = {
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     PLAIN: {},
-    **{name: {"compression": name} for name in ("fp16", "bf16")},
-    **{
-        f"{name}{' zstd' if coding else ''}": {"compression": name, "compression_coding": coding}
-        for name in ("int8", "int4", "sign", "topk")
-        for coding in (None, "zstd")
-    },
-    **{name: {"compression": name} for name in ("randomk", "powersgd")},
+    **{name: {"compression": name} for name in COMPRESSIONS},
     "local_sgd": {"sync": "local_sgd"},
     "local_sgd int8": {"sync": "local_sgd", "compression": "int8"},
 }
 """Fields of a point; those of a compression are its own defaults."""
 
-DRAWN = [name for name in VARIANTS if name != "bf16" and not name.endswith("zstd")]
+DRAWN = [name for name in VARIANTS if name != "bf16"]
 """What the picture has: the others lie on lines that are there."""
 
 MEASURE = Measure(

@@ -57,7 +57,7 @@ def run_rank(mode: str, rank: int, workers: int, store: str) -> float:
     device = torch.device("cpu")
     point = Point(workers=workers, micro_batch=4, sync=mode, workload=Small())
     job = Job(point=point, rank=rank, device=device, loss=loss_in_precision(point, device))
-    trained = load_mode(mode)(job)
+    trained = load_mode(point.mode)(job)
     trained.prepare(Small().build(), functools.partial(make_optimizer, point=point))
     loop = ModeLoop(job, trained)
     loop.run("warmup", range(WARMUP))

@@ -191,7 +191,6 @@ def compressions() -> str:
         "how payloads come together",
         "bytes sent per step in `ddp`",
         "error feedback",
-        "can be coded",
     )
     rows = [
         (
@@ -200,7 +199,6 @@ def compressions() -> str:
             _TOGETHER[info.exchange],
             info.sends,
             _yes(info.has_feedback),
-            _yes(info.can_be_coded),
         )
         for name, info in COMPRESSIONS.items()
     ]

@@ -30,6 +30,7 @@ What measures imports nothing of what reads:
 
     compression     payloads in place of gradients, a family to choose from ranks
     sync            how workers combine their work, a family to choose from ranks
+    servers         the parameter server, a mode of its own                 ranks, actors
     metrics         from raw steps to rows                                  driver, slots, ranks
     worker          a trial's window in a sync mode, and what follows it    ranks
     loops           training loops and scripts of users                     ranks

@@ -1,10 +1,9 @@
 """Does compressing what travels make steps shorter here?
 
 Gradients (of `local_sgd` the changes of a period) travel whole, rounded, thinned out or of low
-rank; `compression_coding` packs what was rounded or thinned out. A combination that does not exist
-is no point; the plan says why. What an update loses is the column `compression_error`. On a
-cluster, go on with `--set workers=2,4,8`, your own `workload` and those of the compressions that
-won here.
+rank. A combination that does not exist is no point; the plan says why. What an update loses is the
+column `compression_error`. On a cluster, go on with `--set workers=2,4,8`, your own `workload` and
+those of the compressions that won here.
 """
 
 from dtsweep import Measure, Sweep, workloads
@@ -17,7 +16,6 @@ sweep = Sweep(
         "micro_batch": [4],  # small, so that a step is exchange in good part
         "sync": ["ddp", "local_sgd", "parameter_server"],
         "compression": [None, *COMPRESSIONS],
-        "compression_coding": [None, "zstd"],
     },
     measure=Measure(repeats=1, half_width=0.05, max_seconds=2),
 )

@@ -1,7 +1,6 @@
 """What does a small memory cost in time: shards, gathers in bf16, or blocks computed again?
 
-On a cluster, go on with `--set workers=4,8 --set reshard=none,node`, and on GPUs with
-`--set offload=false,true`.
+On a cluster, go on with `--set workers=4,8`, and on GPUs with `--set offload=false,true`.
 """
 
 from dtsweep import Measure, Resources, Sweep, workloads

@@ -29,7 +29,7 @@ class MixedGpt(workloads.Gpt):
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        for module in (*model.blocks, model):
+        for module in (*model[1:-1], model):
             fully_shard(module, mesh=job.mesh()["data"], mp_policy=policy)
         return model, self.optimizer(model.parameters(), job.point.learning_rate)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from dtsweep.results.schema import FLOAT, INT, TRIALS
-from dtsweep.sweep.modes import latency_column, period_of
+from dtsweep.sweep.modes import latency_column, mode_in_results, period_of
 
 
 def trials(*rows: dict[str, Any], **common: Any) -> pd.DataFrame:
@@ -17,7 +17,7 @@ def trials(*rows: dict[str, Any], **common: Any) -> pd.DataFrame:
     """
     columns = {column.name: column.type for column in TRIALS}
     filled = [
-        _with_errors(_with_latency(_defaults(number) | common | row))
+        _with_errors(_with_latency(_with_grid(_defaults(number) | common | row)))
         for number, row in enumerate(rows)
     ]
     extra = [name for row in filled for name in row if name not in columns]
@@ -27,6 +27,13 @@ def trials(*rows: dict[str, Any], **common: Any) -> pd.DataFrame:
     return frame.astype(
         {name: types[kind] for name, kind in columns.items() if kind in types}
     ).copy()
+
+
+def _with_grid(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with the grid of workers that have a model each, where its mode reads it."""
+    names = ("tensor_parallel", "sequence_parallel", "pipeline_parallel")
+    reads = mode_in_results(row["sync"]).reads
+    return {name: reads[name] for name in names if name in reads} | row
 
 
 def _with_latency(row: dict[str, Any]) -> dict[str, Any]:

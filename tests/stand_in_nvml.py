@@ -46,7 +46,6 @@ class StandInNvml:
     unsupported: Collection[str] = ()
     has_old_driver: bool = False
     """One before 535, which has another name for the limits of clocks."""
-    remapped_rows: tuple[int, int, int, int] = (0, 0, 0, 0)
     """Correctable, uncorrectable, pending, failed."""
     errors: Collection[tuple[int, int]] = ()
     """Type and data of events since they were last asked for."""
@@ -116,7 +115,6 @@ class StandInNvml:
                 SimpleNamespace(pid=pid) for pid in self.mps_pids
             ],
             "nvmlDeviceGetIndex": 0,
-            "nvmlDeviceGetRemappedRows": self.remapped_rows,
             "nvmlDeviceGetEccMode": [1, 1],
             "nvmlDeviceGetSupportedEventTypes": 0x1F,
             "nvmlEventSetCreate": "events",

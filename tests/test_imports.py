@@ -22,13 +22,12 @@ from tests.pages import ROOT
 PACKAGE = ROOT / "dtsweep"
 
 OWNERS = {
-    "ray": "session cluster driver doctor sync.parameter_server sync.chain",
-    "torch": "worker loops measure hardware compression sync session doctor workloads",
+    "ray": "session cluster driver doctor servers.parameter_server",
+    "torch": "worker loops measure hardware compression sync servers session doctor workloads",
     "pyarrow": "results",
     "pandas": "results inference analysis predict report show compare foreign_tables",
     "scipy": "measure inference predict analysis compare",
     "psutil": "hardware",
-    "zstandard": "compression",
     "moocore": "inference",
     "lark": "analysis.where",
     "pynvml": "hardware",
@@ -50,7 +49,9 @@ ONLY_IN_FUNCTIONS = {name: OWNERS[name] for name in LATE.split()} | {
 IN_RANKS = {f"session.{name}" for name in ("attempt", "in_process", "loop_process", "loop_server")}
 """Modules of `session` that only ranks import, and torch with them."""
 
-MEASURING = "hardware measure results workloads compression sync metrics worker loops session"
+MEASURING = (
+    "hardware measure results workloads compression sync servers metrics worker loops session"
+)
 READING = "inference analysis predict plan cluster driver report show compare foreign_tables"
 """The two wings. The first, which runs in ranks and slots, imports nothing of the second."""
 
@@ -81,6 +82,7 @@ FILES = {
 FILES["sync"] += dict.fromkeys(
     mode.implementation.partition(":")[0].rpartition(".")[2]
     for mode in (*MODES.values(), mode_of(OWN))
+    if ".sync." in mode.implementation
 )
 FILES["compression"] += dict.fromkeys(
     info.implementation.partition(":")[0].rpartition(".")[2] for info in COMPRESSIONS.values()

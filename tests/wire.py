@@ -54,8 +54,6 @@ LARGER: Mapping[str, Mapping[str, Any]] = {
 }
 """So that what is sent is large beside the headers, which the kernel counts too."""
 
-CODED = [name for name, info in COMPRESSIONS.items() if info.can_be_coded]
-
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "ddp": {},
     "ddp overlap=False": {"overlap": False},
@@ -79,12 +77,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         f"ddp {name}": {"overlap": False, "compression": name, **LARGER.get(name, {})}
         for name in COMPRESSIONS
     },
-    **{
-        f"ddp {name} zstd": {"overlap": False, "compression": name, "compression_coding": "zstd"}
-        for name in CODED
-    },
     **{f"ring {name}": {"compression": name} for name in ("bf16", "int8", "topk")},
-    "ring int8 zstd": {"compression": "int8", "compression_coding": "zstd"},
     "zero1 bf16": {"compression": "bf16"},
     "tree bf16": {"compression": "bf16"},
     "hierarchical int8": {"node_size": 2, "compression": "int8"},
@@ -165,7 +158,7 @@ class Trained:
         fields = {"sync": mode, "optimizer": "adam", **VARIANTS[name]}
         self.point = Point(workers=workers, micro_batch=2, workload=Blocks(), **fields)
         job = Job(point=self.point, rank=rank, device=CPU, loss=loss_in_precision(self.point, CPU))
-        self.mode: SyncMode = load_mode(mode)(job)
+        self.mode: SyncMode = load_mode(self.info)(job)
         self._batches: Iterator[Iterator[Any]] = batches_of_steps(job, lambda: self.mode.slot)
         plain = Blocks().build()
         model: Any = torch.compile(plain, backend=compiled) if compiled else plain

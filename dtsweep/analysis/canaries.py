@@ -158,8 +158,9 @@ def interference_over(rows: Iterable[Mapping[str, Any]], *, zone: float) -> Inte
     Interference(share=0.08, concurrent=4, advised=2)
     >>> interference_over([row], zone=0.10)
     """
-    known = [row for row in rows if row["interference"] is not None]
-    known = [row for row in known if not np.isnan(row["interference"])]
+    known = [
+        row for row in rows if row["interference"] is not None and not np.isnan(row["interference"])
+    ]
     if not known:
         return None
     share = float(np.median([row["interference"] for row in known]))

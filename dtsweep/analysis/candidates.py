@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dtsweep.analysis.launches import NORMAL_95, PER_SAMPLES, has_caution, setting_columns
 from dtsweep.analysis.objectives import Objective, read_objectives
 from dtsweep.analysis.settings import plain_training_in
+from dtsweep.analysis.study import Study
 from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
 from dtsweep.inference.selection import ASSUMED_SIGMA
@@ -41,15 +42,9 @@ def read_goal(points: pd.DataFrame, goal: Goal) -> Objective:
 
 
 def with_candidates(
-    points: pd.DataFrame,
-    goal: Goal,
-    objective: Objective,
-    condition: Condition,
-    *,
-    zone: float,
-    level: float,
+    study: Study, goal: Goal, objective: Objective, condition: Condition
 ) -> pd.DataFrame:
-    """Mark which points are candidates, and why others are not.
+    """Mark which points of a study are candidates, and why others are not.
 
     Returns:
         The points with `is_allowed`, by semantics; `is_implausible`, whether their numbers
@@ -59,10 +54,11 @@ def with_candidates(
         by that verdict or by their means; `is_candidate`. A point that misses the condition by its
         interval is not a candidate; one that may meet it is.
     """
+    points = study.points
     met = condition.holds(points)
     is_known = met.notna() & points[objective.name].notna()
-    noisy = _with_launch_noise(points, condition, level=level)
-    verdicts = condition.verdicts(noisy, zone=zone)
+    noisy = _with_launch_noise(points, condition, level=study.level)
+    verdicts = condition.verdicts(noisy, zone=study.zone)
     is_meeting = verdicts == ConditionVerdict.MEETS
     is_open = is_meeting | (verdicts == ConditionVerdict.UNDECIDED)
     is_met = is_known & is_open & (is_meeting | met.fillna(value=False).astype("bool"))

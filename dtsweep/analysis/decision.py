@@ -9,12 +9,12 @@ import numpy as np
 
 from dtsweep.analysis.candidates import read_goal
 from dtsweep.analysis.dominance import compare, places_to_launch
-from dtsweep.analysis.frontier import MODEL, UPDATE, point_costs
+from dtsweep.analysis.frontier import MODEL, UPDATE, costs_in
 from dtsweep.analysis.objectives import read_objectives
 from dtsweep.analysis.recommend import is_futile_in, rounds_of, selections_in
 from dtsweep.analysis.study import Study
 from dtsweep.inference.selection import points_to_launch
-from dtsweep.inference.spread import POINT, of_environment
+from dtsweep.inference.spread import of_environment
 from dtsweep.results.frames import trials_of_rows
 from dtsweep.sweep.goal import Goal
 
@@ -45,7 +45,19 @@ def decide(study: Study, goal: Goal | None) -> Decision:
         return Decision()
     if goal is None:
         return Decision(open_points=frozenset(_open_of_frontier(study)))
-    return _decide_goal(study, goal)
+    # Contenders of each model and environment whose answer is open, and can be found here.
+    found: set[str] = set()
+    rounds: list[float | None] = []
+    for candidates, selection in selections_in(study, goal):
+        points = points_to_launch(selection)
+        if len(points) and not is_futile_in(study, candidates, selection):
+            found |= set(candidates["point_id"].iloc[points])
+            rounds.append(rounds_of(selection))
+    known = [count for count in rounds if count is not None]
+    is_known = len(known) == len(rounds)
+    return Decision(
+        open_points=frozenset(found), rounds=max(known, default=0) if is_known else None
+    )
 
 
 def check_goal(goal: Goal) -> None:
@@ -68,22 +80,6 @@ def asks_for_cost(goal: Goal) -> bool:
     return re.search(r"\b(usd_\w+|cost_usd|cost)\b", goal.columns_text) is not None
 
 
-def _decide_goal(study: Study, goal: Goal) -> Decision:
-    """Contenders of each model and environment whose answer is open, and can be found here."""
-    found: set[str] = set()
-    rounds: list[float | None] = []
-    for candidates, selection in selections_in(study, goal):
-        points = points_to_launch(selection)
-        if len(points) and not is_futile_in(study, candidates, selection):
-            found |= set(candidates["point_id"].iloc[points])
-            rounds.append(rounds_of(selection))
-    known = [count for count in rounds if count is not None]
-    is_known = len(known) == len(rounds)
-    return Decision(
-        open_points=frozenset(found), rounds=max(known, default=0) if is_known else None
-    )
-
-
 def _open_of_frontier(study: Study) -> set[str]:
     """Points that may or may not be on a frontier, and the points that may beat them.
 
@@ -93,11 +89,7 @@ def _open_of_frontier(study: Study) -> set[str]:
     objectives = read_objectives(study.points)
     found: set[str] = set()
     for env_id in study.points["env_id"].drop_duplicates():
-        trials = of_environment(study.trials, env_id)
-        trials = trials.dropna(subset=[objective.name for objective in objectives])
-        costs = point_costs(study, trials, objectives)
-        launch_rows = costs.costs[0].launches.points.reset_index(names="row")
-        points = of_environment(study.points, env_id).merge(launch_rows, on=list(POINT))
+        costs, points = costs_in(study, of_environment(study.points, env_id), objectives)
         for _, group in points.groupby([*UPDATE, *MODEL], dropna=False, sort=False):
             numbers = group["row"].to_numpy()
             open_places, rivals = places_to_launch(costs, numbers, compare(costs, numbers)[0])

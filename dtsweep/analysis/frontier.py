@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,37 +31,36 @@ if TYPE_CHECKING:
 _DRAWS = 2000
 
 
-class _FrontierProbability(NamedTuple):
-    """Probability that a point is on the frontier, and is its knee, with all means drawn again."""
+def _probabilities(costs: PointCosts, numbers: Rows, near: Rows) -> Numbers:
+    """(2, points) probability to be on the frontier if all means are drawn again, and its knee.
 
-    frontier: Numbers
-    knee: Numbers
-
-
-def _probabilities(costs: PointCosts, numbers: Rows, near: Rows) -> _FrontierProbability:
-    """Probability of each point to be on the frontier, and its knee; nan where an error is unknown.
+    Nan where an error is unknown.
 
     A point far off the frontier is off in every draw, and changes no other point's draws.
     """
-    shares = _FrontierProbability(*np.full((2, len(numbers)), 0.0 if len(near) else np.nan))
+    shares = np.full((2, len(numbers)), 0.0 if len(near) else np.nan)
     if len(near) == 1 < len(numbers):
-        shares.frontier[near] = 1.0
+        shares[0, near] = 1.0
     elif len(near):
-        shares.frontier[near], shares.knee[near] = _probability(costs, numbers[near])
-        if np.isnan(shares.frontier[near]).all():
-            shares.frontier[:] = shares.knee[:] = np.nan
+        shares[:, near] = _probability(costs, numbers[near])
+        if np.isnan(shares[0, near]).all():
+            shares[:] = np.nan
     return shares
 
 
-def _probability(costs: PointCosts, numbers: Rows) -> _FrontierProbability:
+def _probability(costs: PointCosts, numbers: Rows) -> Numbers:
     """As `_probabilities`, for points near the frontier only."""
     contrasts = [cost.contrasts(numbers, numbers) for cost in costs.costs]
     tested = np.logical_and.reduce([contrast.tested for contrast in contrasts])
     places = _tested_against_each_other(tested | np.eye(len(numbers), dtype=np.bool_))
-    shares = _FrontierProbability(*np.full((2, len(numbers)), np.nan))
+    shares = np.full((2, len(numbers)), np.nan)
     if len(places) > 1 or (len(numbers) == 1 and tested.all()):
         draws = _draws(costs, numbers[places], contrasts, places)
-        shares.frontier[places], shares.knee[places] = _shares_of_draws(draws)
+        is_on_frontier = on_frontiers(draws)
+        knees = knees_of(draws, is_on_frontier)
+        counts = np.bincount(knees[knees >= 0], minlength=draws.shape[1])
+        shares[0, places] = is_on_frontier.mean(axis=0)
+        shares[1, places] = counts / len(draws)
     return shares
 
 
@@ -94,14 +93,6 @@ def _draws(
             root = _root(contrast.half_width[cells] * off_diagonal)
             draws[:, :, column] = contrast.estimate[cells].mean(axis=1) + noise[column] @ root
     return draws
-
-
-def _shares_of_draws(draws: Numbers) -> _FrontierProbability:
-    """Share of the draws in which each point is on the frontier, and its knee."""
-    is_on_frontier = on_frontiers(draws)
-    knees = knees_of(draws, is_on_frontier)
-    counts = np.bincount(knees[knees >= 0], minlength=draws.shape[1])
-    return _FrontierProbability(is_on_frontier.mean(axis=0), counts / len(draws))
 
 
 def _mixture(costs: PointCosts) -> Numbers:
@@ -189,66 +180,65 @@ def frontier(
     )
     eligible = points[points["meets"].fillna(value=False)]
     for env_id in eligible["env_id"].drop_duplicates():
-        environment_points = of_environment(eligible, env_id)
-        trials = of_environment(study.trials, env_id)
         _write_standings(
             points,
-            environment_points,
-            trials,
+            of_environment(eligible, env_id),
             objectives,
             study=study,
             compare_models=compare_models,
         )
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
-    return _sorted(
-        points, objectives[0], models=[] if compare_models else ["flops_per_sample", *MODEL]
+    # What comes last is sorted by first: only the objective may run downwards.
+    first = objectives[0]
+    points = points.sort_values(first.name, ascending=not first.maximize, kind="stable")
+    models = [] if compare_models else ["flops_per_sample", *MODEL]
+    return points.sort_values(
+        [*UPDATE, *models, "env_id"], key=_in_order, ignore_index=True, kind="stable"
     )
 
 
-def point_costs(study: Study, trials: pd.DataFrame, objectives: Sequence[Objective]) -> PointCosts:
-    """Arrange the objectives of one environment's trials, with the study's level and zone."""
-    return PointCosts(
+def costs_in(
+    study: Study, points: pd.DataFrame, objectives: Sequence[Objective]
+) -> tuple[PointCosts, pd.DataFrame]:
+    """Arrange the objectives of one environment, with the study's level and zone.
+
+    Returns:
+        The costs, and these points of it with `row`, their number among the costs.
+    """
+    trials = of_environment(study.trials, points["env_id"].iloc[0])
+    trials = trials.dropna(subset=[objective.name for objective in objectives])
+    costs = PointCosts(
         tuple(cost_of(trials, objective) for objective in objectives),
         level=study.level,
         zone=study.zone,
     )
+    launch_rows = costs.costs[0].launches.points.reset_index(names="row")
+    return costs, points.merge(launch_rows, on=list(POINT))
 
 
 def _write_standings(
     points: pd.DataFrame,
     eligible: pd.DataFrame,
-    trials: pd.DataFrame,
     objectives: Sequence[Objective],
     *,
     study: Study,
     compare_models: bool,
 ) -> None:
     """Write the standing and probabilities of one environment's points into `points`."""
-    trials = trials.dropna(subset=[objective.name for objective in objectives])
-    costs = point_costs(study, trials, objectives)
-    launch_rows = costs.costs[0].launches.points.reset_index(names="row")
-    rows = eligible.reset_index().merge(launch_rows, on=list(POINT))
+    costs, rows = costs_in(study, eligible.reset_index(), objectives)
     for _, group in rows.groupby([*UPDATE, *(() if compare_models else MODEL)], dropna=False):
         numbers = group["row"].to_numpy()
         standing, near = compare(costs, numbers)
-        drawn = _probabilities(costs, numbers, near)
+        on_it, knees = _probabilities(costs, numbers, near)
         points.loc[group["index"], "standing"] = standing
         open_places, _ = places_to_launch(costs, numbers, standing)
         points.loc[group["index"].iloc[open_places], "is_open"] = True
-        points.loc[group["index"], "frontier_probability"] = drawn.frontier
-        points.loc[group["index"], "knee_probability"] = drawn.knee
+        points.loc[group["index"], "frontier_probability"] = on_it
+        points.loc[group["index"], "knee_probability"] = knees
         best = group["index"][np.isin(standing, ["frontier", "undecided"])]
         row = knee_of(costs_of(points.loc[best], objectives))
         if row is not None:
             points.loc[best.iloc[row], "knee"] = True
-
-
-def _sorted(points: pd.DataFrame, first: Objective, *, models: Sequence[str]) -> pd.DataFrame:
-    # What comes last is sorted by first: only the objective may run downwards.
-    points = points.sort_values(first.name, ascending=not first.maximize, kind="stable")
-    return points.sort_values(
-        [*UPDATE, *models, "env_id"], key=_in_order, ignore_index=True, kind="stable"
-    )
 
 
 def _in_order(column: pd.Series) -> pd.Series:

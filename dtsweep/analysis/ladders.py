@@ -52,16 +52,24 @@ def ladders_of(points: pd.DataFrame, launches: Callable[[Any], Launches], *, per
     if per not in _SIZES:
         raise SweepError(f"scaling per {per!r} is not known; use per='worker' or per='node'")
     size = _SIZES[per]
-    points = points.dropna(subset=["samples_per_s", size])
-    same = [name for name in setting_columns(points) if name not in _BATCH_SHAPE] + [
-        "model_digest",
-        "env_id",
-    ]
+    points = _with_grid(points.dropna(subset=["samples_per_s", size]))
+    same = _shared_columns(points)
     if per == "node":
         points = points.assign(workers_per_node=points["workers"] / points["hosts"])
         same.append("workers_per_node")
     rows = _grouped_points(points, same=same, size=size)
     return Ladders(rows, size, _compared_sizes(rows, launches))
+
+
+def _with_grid(points: pd.DataFrame) -> pd.DataFrame:
+    """Points with 1 worker per model where that is unknown, as their samples are counted."""
+    return points.assign(model_parallel=points["model_parallel"].fillna(1))
+
+
+def _shared_columns(points: pd.DataFrame) -> list[str]:
+    """Columns in which points of a ladder are equal; their grids differ in data parallelism."""
+    settings = [name for name in setting_columns(points) if name not in _BATCH_SHAPE]
+    return [*settings, "model_parallel", "model_digest", "env_id"]
 
 
 def far_above_linear(points: pd.DataFrame) -> pd.DataFrame:
@@ -74,8 +82,7 @@ def far_above_linear(points: pd.DataFrame) -> pd.DataFrame:
     known = points.dropna(subset=["samples_per_s", "workers"])
     if not _may_be_far(known):
         return known.iloc[:0].assign(base=0, times=0.0)
-    same = [name for name in setting_columns(points) if name not in _BATCH_SHAPE]
-    rows = _grouped_points(known, same=[*same, "model_digest", "env_id"], size="workers")
+    rows = _grouped_points(_with_grid(known), same=_shared_columns(points), size="workers")
     # Not `transform("first")`, which takes the first value that is not null.
     bases = rows.drop_duplicates("group").set_index("group").loc[rows["group"]]
     bases = bases.set_axis(rows.index)

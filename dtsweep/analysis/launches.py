@@ -89,6 +89,8 @@ _USED = (
     "compression_error",
     "staleness_mean",
     "dropped_share",
+    "bubble_share",
+    "bubble_expected",
 )
 _MONEY = ("usd_per_hour", "cost_usd")
 """Cost of nodes; null where they have no price."""
@@ -108,6 +110,8 @@ _REASONS = ("gradients_reason", "samples_reason")
 _FACTS = (
     "semantics",
     "global_batch",
+    "data_parallel",
+    "model_parallel",
     "samples_per_update",
     "target_loss",
     "loss_by",

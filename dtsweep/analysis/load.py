@@ -73,7 +73,10 @@ def older_source(frame: pd.DataFrame) -> pd.Series[Any]:
     for job, row in zip(jobs, rows[described].to_dict("records"), strict=True):
         if job in lines:
             continue
-        sources = _sources_of({str(name): value for name, value in row.items()})
+        values = {str(name): value for name, value in row.items()}
+        entries = json.loads(row["sources"]).items()
+        # Each value of a field names its data.
+        sources = {_with_value(name, values): content for name, content in entries}
         newest_sources = newest.setdefault(row["workload"], sources)
         lines[job] = in_a_line(changes(sources, newest_sources), place="") or None
         if lines[job] is None:
@@ -83,11 +86,6 @@ def older_source(frame: pd.DataFrame) -> pd.Series[Any]:
     for place, job in zip(jobs.index, jobs, strict=True):
         line_by_row[int(place)] = lines[job]
     return pd.Series(line_by_row, index=frame.index, dtype=object)
-
-
-def _sources_of(row: dict[str, Any]) -> dict[str, str]:
-    """Entries of `sources`; those of a field have its value, since each value names its data."""
-    return {_with_value(name, row): content for name, content in json.loads(row["sources"]).items()}
 
 
 def _with_value(name: str, row: dict[str, Any]) -> str:

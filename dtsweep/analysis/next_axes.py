@@ -111,13 +111,8 @@ def _of_what_travels(row: _Row, mode: ModeInfo, share: float) -> Iterator[NextAx
 def _of_straggler(row: _Row) -> Iterator[NextAxis]:
     share = row["waiting_share"]
     reads = mode_in_results(row["sync"]).reads
-    if "balance" in reads and row.get("balance") is None:
-        yield NextAxis(
-            "balance", share, f"deal fewer samples to {row['straggler']}, by measured speed"
-        )
     waits_for_all = "staleness" in reads and row.get("staleness") == 0
-    has_replicas = (row.get("replicas") or 1) > 1
-    if waits_for_all and not row.get("drop_slowest") and not has_replicas:
+    if waits_for_all and not row.get("drop_slowest"):
         yield NextAxis(
             "drop_slowest", share, "go on without the last gradients; updates become lossy"
         )
@@ -139,14 +134,35 @@ def _of_straggler(row: _Row) -> Iterator[NextAxis]:
 def _of_input(row: _Row) -> Iterator[NextAxis]:
     share = row["input_share"]
     if row["sync"] == AS_WRITTEN:
-        yield NextAxis("workload", share, "more processes of the DataLoader, or less to decode")
+        why = "more processes of the DataLoader make batches ahead"
+        yield NextAxis("loader.num_workers", share, why)
+        yield NextAxis("workload", share, "less to decode in the DataLoader")
         return
+    if mode_in_results(row["sync"]).participants is None:
+        yield from _of_loader(row, share)
     yield NextAxis(
         "workload", share, "let batch() keep, decode beforehand or load ahead what it gives"
     )
     yield NextAxis(
         "micro_batch", share, "what a call of batch() costs whatever its size falls on more samples"
     )
+
+
+def _of_loader(row: _Row, share: float) -> Iterator[NextAxis]:
+    """Axes that make and copy batches while a step computes."""
+    workers = row.get("loader_workers")
+    if workers is None:
+        why = "processes make the next batches while a step computes; they need cores of their own"
+    else:
+        why = f"more than {workers:.0f} processes, as long as there are cores for them"
+    yield NextAxis("loader_workers", share, why)
+    if workers is not None:
+        yield NextAxis("prefetch", share, "more batches ahead even out those that take long")
+    if not _is_on_cpus(row):
+        if not row.get("copy_ahead"):
+            yield NextAxis("copy_ahead", share, "copy the next batch while a step computes")
+        if not row.get("pin_memory"):
+            yield NextAxis("pin_memory", share, "the host does not wait for copies to the GPU")
 
 
 def _of_compute(row: _Row) -> Iterator[NextAxis]:

@@ -18,7 +18,6 @@ from dtsweep.analysis.candidates import (
     why_none,
     with_candidates,
 )
-from dtsweep.analysis.dominance import Rows
 from dtsweep.analysis.frontier import MODEL
 from dtsweep.analysis.launches import setting_columns
 from dtsweep.analysis.noise import Noise, noise_of
@@ -186,9 +185,7 @@ def recommend(
     goal = goal or study.goal
     objective = read_goal(study.points, goal)
     condition = study.condition(goal.where)
-    points = with_candidates(
-        study.points, goal, objective, condition, zone=study.zone, level=study.level
-    )
+    points = with_candidates(study, goal, objective, condition)
     if not (points["is_candidate"] & points["is_met"]).any():
         raise SweepError(why_none(points, objective, condition))
 
@@ -214,9 +211,7 @@ def selections_in(study: Study, goal: Goal) -> Iterator[tuple[pd.DataFrame, Sele
     """
     objective = read_goal(study.points, goal)
     condition = study.condition(goal.where)
-    points = with_candidates(
-        study.points, goal, objective, condition, zone=study.zone, level=study.level
-    )
+    points = with_candidates(study, goal, objective, condition)
     compare = functools.cache(functools.partial(_comparison_in, study))
     for _, group in points.groupby([*MODEL, "env_id"], dropna=False, sort=False):
         if group["is_candidate"].any():
@@ -279,7 +274,9 @@ def _selected(
     rows = points[points["is_candidate"]]
     test = compare(read_goal(rows, goal))
     numbers = test.numbers_of(rows)
-    kept = _near(test, numbers)
+    # Of many candidates the best ones are compared, each to each.
+    costs = test.cost.launches.point_means[numbers]
+    kept = np.sort(np.argsort(costs, kind="stable")[:_MANY])
     near = rows.iloc[kept]
     selection = select(
         test.differences(numbers[kept]),
@@ -402,12 +399,6 @@ def _properties_of(rows: pd.DataFrame, test: PairTest) -> Candidates:
         is_likely=rows["is_met"].to_numpy("bool"),
         prices=_prices(rows, test.objective),
     )
-
-
-def _near(test: PairTest, numbers: Rows) -> Rows:
-    """Places of the candidates that are compared each to each: the best ones, where many are."""
-    costs = test.cost.launches.point_means[numbers]
-    return np.sort(np.argsort(costs, kind="stable")[:_MANY])
 
 
 def _prices(rows: pd.DataFrame, objective: Objective) -> Numbers:

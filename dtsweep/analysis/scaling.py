@@ -37,13 +37,13 @@ _DIFFERING = {"weak": ["global_batch"], "strong": ["micro_batch", "accumulation"
 def scaling(frame: Frame, *, per: Per = "worker") -> pd.DataFrame:
     """Compare the throughput of larger worlds with the smallest one of their group.
 
-    A group has points of one model (`model_digest`) that are equal in all fields but workers,
-    micro_batch and accumulation, and were measured in one environment; per node also in the workers
-    on each node. `weak`: equal micro_batch and accumulation. `strong`: equal global_batch, where
-    the fastest micro_batch × accumulation of a size stands for it; a point without global_batch (an
-    asynchronous mode) is in no strong group. The fastest is a maximum of noisy rates, so a little
-    too high, more so where more shapes were measured. A size that was measured on several numbers
-    of hosts is stood for by the fastest, too.
+    A group has points of one model (`model_digest`) and one `model_parallel` that are equal in all
+    fields but workers, micro_batch and accumulation, in one environment; per node also in the
+    workers on each node. `weak`: equal micro_batch and accumulation. `strong`: equal global_batch,
+    where the fastest micro_batch × accumulation of a size stands for it; a point without
+    global_batch (an asynchronous mode) is in no strong group. The fastest is a maximum of noisy
+    rates, so a little too high, more so where more shapes were measured. A size that was measured
+    on several numbers of hosts is stood for by the fastest, too.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
@@ -156,27 +156,22 @@ def _speed_ups(sizes: Numbers, contrasts: Contrasts) -> dict[str, Numbers]:
     for end, log in zip(ENDS, (logs, logs - half_width, logs + half_width), strict=True):
         columns[f"speed_up{end}"] = np.exp(log)
         columns[f"efficiency{end}"] = np.exp(log) * sizes[0] / sizes
-    return columns | _gains(sizes, contrasts, *(columns[f"speed_up{end}"] for end in ENDS))
-
-
-def _gains(
-    sizes: Numbers, contrasts: Contrasts, speed_up: Numbers, low: Numbers, high: Numbers
-) -> dict[str, Numbers]:
-    """Gain of one more worker, with an interval from the two speed-ups (Zou and Donner 2008)."""
+    # The interval of a gain follows from those of two speed-ups (Zou and Donner 2008).
     covariance = speed_up_covariance(contrasts)
     scale = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
     correlations = np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0)
     neighbours = np.diag(correlations, 1)
-    below = speed_up - low
-    above = high - speed_up
+    speed_up = columns["speed_up"]
+    below = speed_up - columns["speed_up_low"]
+    above = columns["speed_up_high"] - speed_up
     share = sizes[0] / np.diff(sizes)
     gain = share * np.diff(speed_up)
-    columns = {"gain": gain}
+    gains = {"gain": gain}
     for end, sign, distance, opposite in (("_low", -1, below, above), ("_high", 1, above, below)):
         larger, smaller = distance[1:], opposite[:-1]
         square = larger**2 + smaller**2 - 2 * neighbours * larger * smaller
-        columns[f"gain{end}"] = gain + sign * share * np.maximum(square, 0) ** 0.5
-    return {name: np.concatenate([[np.nan], values]) for name, values in columns.items()}
+        gains[f"gain{end}"] = gain + sign * share * np.maximum(square, 0) ** 0.5
+    return columns | {name: np.concatenate([[np.nan], values]) for name, values in gains.items()}
 
 
 def speed_up_covariance(contrasts: Contrasts) -> Numbers:
@@ -215,21 +210,9 @@ def speed_up_covariance(contrasts: Contrasts) -> Numbers:
 WORTH = 0.5
 """Default of the share of a base worker's throughput that one more worker must add."""
 
-_TYPES: dict[str, Any] = {
-    **dict.fromkeys(
-        ("pays_to", "pays_to_low", "pays_to_high", "pays_at_least", "next_size"), "Int64"
-    ),
-    "verdict_reason": object,
-}
-_COLUMNS = (
-    "pays_to",
-    "pays_to_low",
-    "pays_to_high",
-    "pays_at_least",
-    "next_size",
-    "verdict",
-    "verdict_reason",
-)
+_SIZES = ("pays_to", "pays_to_low", "pays_to_high", "pays_at_least", "next_size")
+_TYPES: dict[str, Any] = {**dict.fromkeys(_SIZES, "Int64"), "verdict_reason": object}
+_COLUMNS = (*_SIZES, "verdict", "verdict_reason")
 
 
 def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataFrame:

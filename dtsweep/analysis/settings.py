@@ -13,8 +13,8 @@ from dtsweep.secret import hidden
 from dtsweep.sweep.compressions import COMPRESSIONS, CompressionInfo, reads_of
 from dtsweep.sweep.modes import UNDECLARED, mode_in_results
 from dtsweep.sweep.point import Point
-from dtsweep.sweep.point_axes import AXES, CHOSEN_FIELDS
-from dtsweep.sweep.values import ARGS, stored_fields
+from dtsweep.sweep.point_axes import AXES, CHOSEN_FIELDS, DEFAULTS
+from dtsweep.sweep.values import OF_LOOPS, stored_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +30,13 @@ NODES = "nodes"
 """Setting of measured rows that a run can't be asked for."""
 
 _NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+
+
+_OFF: Mapping[str, Any] = {
+    **{name: default for name, default in DEFAULTS.items() if default is False},
+    **{"tensor_parallel": 1, "pipeline_parallel": 1},
+}
+"""Axes that change nothing until they are set: an imported row has no value for them."""
 
 
 def settings_of_points(
@@ -58,7 +65,9 @@ def settings_of_rows(rows: pd.DataFrame) -> list[Settings]:
 
 def _settings_of_row(row: dict[str, Any]) -> Settings:
     environment = row.pop("environment", None)
-    return row | _variables(json.loads(environment or "{}"))
+    settings: dict[str, Any] = row | _variables(json.loads(environment or "{}"))
+    unset = [name for name in _OFF if settings.get(name) is None and is_read(settings, name)]
+    return settings | {name: _OFF[name] for name in unset}
 
 
 def _variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -66,14 +75,18 @@ def _variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def participants_of(settings: Settings) -> int:
-    """Workers that train in a step; all of them where the mode does not say otherwise.
+    """Groups of workers that train in a step; all of them where the mode does not say otherwise.
+
+    >>> participants_of({"sync": "ddp", "workers": 4, "tensor_parallel": 2})
+    2
 
     >>> participants_of({"sync": "federated", "workers": 4, "participation": 0.5})
     2
     >>> participants_of({"sync": "federated", "workers": 4, "participation": None})
     4
     """
-    workers = int(settings["workers"])
+    shared = [int(settings.get(name) or 1) for name in ("tensor_parallel", "pipeline_parallel")]
+    workers = int(settings["workers"]) // math.prod(shared)
     participants = mode_in_results(settings["sync"]).participants
     if participants is None:
         return workers
@@ -131,9 +144,6 @@ WITHOUT_EFFECT = (
 )
 """Settings that the step time doesn't depend on."""
 
-JOINED = ("compression", "compression_coding")
-"""Settings that are one category."""
-
 
 def is_read(settings: Settings, name: str) -> bool:
     """True if a setting has an effect: null may be a value of it, or mean that nothing reads it."""
@@ -183,33 +193,18 @@ def axis_name(column: str) -> str:
     >>> axis_name("workload_width"), axis_name("workload_args.batch-size"), axis_name("env.OMP")
     ('workload.width', 'args.batch-size', 'env.OMP')
     """
-    if column.startswith(f"workload_{ARGS}"):
+    if column.startswith(tuple(f"workload_{beginning}" for beginning in OF_LOOPS)):
         return column.removeprefix("workload_")
     return column.replace("workload_", "workload.", 1)
 
 
-def compression_name(settings: Settings) -> str:
-    """Name a compression with its coding."""
-    names = [settings.get(name) for name in JOINED]
-    return "+".join(name for name in names if name) or "none"
-
-
 def slowness_of(settings: Settings) -> float:
-    """Factor of the slowest worker's pass by `slow_rank`; with `balance` what is left of it.
-
-    With n workers, one of them with passes of f times the length, shares by speed leave
-    n ÷ (n − 1 + 1/f); the others' share of samples grows by the same factor.
+    """Factor of the slowest worker's pass by `slow_rank`.
 
     >>> slowness_of({"workers": 2}), slowness_of({"workers": 2, "slow_rank": 2.0})
     (1.0, 2.0)
-    >>> round(slowness_of({"workers": 2, "slow_rank": 2.0, "balance": "static"}), 3)
-    1.333
     """
-    factor = number_of(settings.get("slow_rank")) or 1.0
-    if settings.get("balance") is None:
-        return factor
-    workers = float(settings["workers"])
-    return workers / (workers - 1 + 1 / factor)
+    return number_of(settings.get("slow_rank")) or 1.0
 
 
 def settings_key(settings: Settings) -> tuple[Any, ...]:

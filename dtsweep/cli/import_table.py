@@ -1,53 +1,38 @@
-"""`import`: other people's tables, as results."""
+"""`import`: a table of another tool, as results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
 from dtsweep.cli.options import tell
-from dtsweep.errors import SweepError, printable
-from dtsweep.text import count_of
+from dtsweep.errors import SweepError, printable, quoted
 
 
 @click.command("import")
-@click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
+@click.argument("table", metavar="TABLE")
+@click.option("--results", required=True, metavar="DIR-or-URI", help="Where the rows are stored.")
 @click.option(
-    "--map",
-    "map_file",
-    metavar="FILE",
-    help="Columns of the tables, in TOML; see docs/import.md. Without it a draft is printed.",
-)
-@click.option("--results", metavar="DIR-or-URI", help="Where the rows are stored.")
-@click.option(
-    "--set",
-    "settings",
+    "--name",
+    "names",
     multiple=True,
-    metavar="NAME=VALUE",
-    help="A column that the tables lack, as workload=bert; source=NAME names where they are from.",
+    metavar="OURS=THEIRS",
+    help="Column of the table that gives a column of results: workers=gpus.",
 )
-def import_table(
-    tables: Sequence[str], map_file: str | None, results: str | None, settings: Sequence[str]
-) -> None:
-    """Import tables of measurements: CSV or JSON.
+def import_table(table: str, results: str, names: Sequence[str]) -> None:
+    """Import a table of measurements: CSV, JSON lines or Parquet.
 
-    Imported rows stand on frontiers of their own. All tables of one command are of one environment.
+    Its columns are named as those of results, or by --name. Imported rows stand on frontiers of
+    their own.
     """
-    from dtsweep.foreign_tables import import_tables
-    from dtsweep.foreign_tables.map_file import draft, read_map
-    from dtsweep.foreign_tables.table import read_table
+    from dtsweep.foreign_tables import store_table
 
-    if map_file is None:
-        click.echo(printable(draft(read_table(Path(tables[0]), {}).columns)))
-        return
-    if results is None:
-        raise SweepError("--results is missing: the folder or URI that takes the rows")
-    done = import_tables(tables, read_map(map_file, settings), results=results, say=tell)
-    lines = [f"{count_of(done.rows, 'row')}: {done.kept} kept ({count_of(done.points, 'point')})"]
-    for title, part in (("flagged", done.flagged), ("skipped", done.skipped)):
-        for reason, places in part.items():
-            lines.append(f"{len(places)} {title}, as {places[0]}: {reason}")
-    lines.append(f"{count_of(done.added, 'new row')} in {results}. Next: dtsweep report {results}")
+    theirs_by_ours = {}
+    for name in names:
+        ours, _, theirs = name.partition("=")
+        if not theirs or ours in theirs_by_ours:
+            raise SweepError(f"--name {quoted(name)} must be OURS=THEIRS, once for each column")
+        theirs_by_ours[ours] = theirs
+    lines = store_table(table, theirs_by_ours, results=results, say=tell)
     click.echo(printable("\n".join(lines)))

@@ -41,28 +41,22 @@ def print_plan(
     `misfits` has the trials that don't fit on the cluster; it is None where no cluster was asked.
     """
     counted = counts(plan)
-    say(
-        console,
-        f"{count_of(counted['to_run'], 'trial')} to run, {counted['done']} done, "
-        f"{counted['skipped']} skipped -> {where}",
-        style="bold",
-    )
-    listed = [*plan.to_run, *plan.done][:_TRIALS_LISTED]
+    words = [f"{count_of(counted['to_run'], 'trial')} to run"]
+    words += [f"{counted[name]} {name}" for name in ("done", "skipped")]
+    say(console, f"{', '.join(words)} -> {where}", style="bold")
+    planned = [*plan.to_run, *plan.done]
+    listed = planned[:_TRIALS_LISTED]
     if listed:
-        print_table(
-            {
-                "#": [
-                    str(index + 1) if index < len(plan.to_run) else ""
-                    for index in range(len(listed))
-                ],
-                "repeat": [str(trial.repeat) for trial in listed],
-                "point": [short_name(trial.point, axes) for trial in listed],
-                "state": [(misfits or {}).get(trial.trial_id, trial.why) for trial in listed],
-            },
-            console=console,
-        )
-    if (more := counted["to_run"] + counted["done"] - len(listed)) > 0:
-        say(console, f"and {more} more")
+        numbers = [str(number) for number in range(1, len(plan.to_run) + 1)] + [""] * len(plan.done)
+        columns = {
+            "#": numbers[:_TRIALS_LISTED],
+            "repeat": [str(trial.repeat) for trial in listed],
+            "point": [short_name(trial.point, axes) for trial in listed],
+            "state": [(misfits or {}).get(trial.trial_id, trial.why) for trial in listed],
+        }
+        print_table(columns, console=console)
+    if more := planned[_TRIALS_LISTED:]:
+        say(console, f"and {len(more)} more")
     _print_skipped(plan, console=console)
     if plan.to_run:
         sessions = count_of(plan.session_starts, "session")
@@ -124,8 +118,7 @@ def _search(plan: Plan) -> str:
 
 def _basis(plan: Plan) -> str:
     """Say what the expected duration rests on."""
-    measured = plan.duration.measured
-    if measured:
+    if measured := plan.duration.measured:
         return f"estimated from {count_of(measured, 'measured trial')}"
     return "a guess: no trial is measured yet"
 
@@ -171,9 +164,7 @@ def print_cost(cost: PlannedCost | None, *, console: Console) -> None:
 
 def cost_json(cost: PlannedCost | None) -> dict[str, Any]:
     """Give the expected cost as JSON values; None where it is unknown, or without prices."""
-    if cost is None:
-        return {"expected_cost": None}
-    return {"expected_cost": asdict(cost)}
+    return {"expected_cost": cost and asdict(cost)}
 
 
 def _fields(point: Point) -> dict[str, Any]:

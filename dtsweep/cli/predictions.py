@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from dtsweep.report.labels import passes_label, point_label, trial_label
 from dtsweep.report.records import records_of
 from dtsweep.text import (
     count_of,
+    ends_of,
     format_ends,
     format_number,
     format_rates,
@@ -36,8 +37,6 @@ NEAR, SOME_WAY = 0.5, 0.8
 _SHOWN = 3
 """Number of points to name, of several."""
 
-_SIZES = ("workers", "nodes", "micro_batch", "accumulation")
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Predictions:
@@ -47,6 +46,9 @@ class _Predictions:
     asked: Sequence[Asked]
     table: pd.DataFrame
     """Rows of `PerformanceModel.predict`, with `where`, the distance in words."""
+
+    varying: Sequence[str]
+    """Settings that vary among the configurations and the measured points."""
 
 
 def predictions_of(study: Study, texts: Sequence[str]) -> list[_Predictions]:
@@ -73,8 +75,11 @@ def predictions_of(study: Study, texts: Sequence[str]) -> list[_Predictions]:
     for model in models:
         asked = [asked_of(one, model.points, varied=varied) for one in configurations]
         table = model.predict([one.settings for one in asked])
-        where = [_where(row, model.points) for _, row in table.iterrows()]
-        predictions.append(_Predictions(model=model, asked=asked, table=table.assign(where=where)))
+        table["where"] = [_where(row, model.points) for _, row in table.iterrows()]
+        columns = [name for name in setting_columns(model.points) if name != "environment"]
+        rows = [*rows_of(table[columns]), *rows_of(model.points[columns])]
+        varying = [name for name in columns if len({text_of(row[name]) for row in rows}) > 1]
+        predictions.append(_Predictions(model=model, asked=asked, table=table, varying=varying))
     return predictions
 
 
@@ -89,15 +94,14 @@ def _where(row: pd.Series[Any], points: pd.DataFrame) -> str:
         words = "near"
     elif row["distance"] <= SOME_WAY:
         words = "some way off"
-    beyond = [name for name in _SIZES if _is_beyond(row[name], points, name)]
+    beyond = []
+    for name in ("workers", "nodes", "micro_batch", "accumulation"):
+        measured = points["hosts" if name == "nodes" else name].dropna()
+        if not measured.empty and not measured.min() <= row[name] <= measured.max():
+            beyond.append(name)
     if beyond:
         return f"{words}, beyond {' and '.join(beyond)}"
     return words
-
-
-def _is_beyond(value: float, points: pd.DataFrame, name: str) -> bool:
-    measured = points["hosts" if name == "nodes" else name].dropna()
-    return not measured.empty and not measured.min() <= value <= measured.max()
 
 
 def print_predictions(predictions: Sequence[_Predictions], *, console: Console) -> None:
@@ -108,77 +112,49 @@ def print_predictions(predictions: Sequence[_Predictions], *, console: Console) 
         if len(predictions) > 1:
             name = f" of model {one.model.model_digest} in environment {one.model.env_id}"
         say(console, f"Predicted by {count}{name}:", style="bold")
-        _print_supported(one, console=console)
-        varying = _varying(one)
-        for _, row in one.table[one.table["reason"].notna()].iterrows():
-            say(console, f"{trial_label(row, varying)}: {row['reason']}.")
-        say(console, _bases(one))
+        rows = one.table[one.table["reason"].isna()]
+        if not rows.empty:
+            for part in tables_that_fit(
+                _keys(one, rows), _columns(rows), {"distance": [*rows["where"]]}, console=console
+            ):
+                print_table(part, console=console)
+            say(console, "± and ranges are 90 % intervals of one more launch.")
+        for _, row in one.table.drop(rows.index).iterrows():
+            say(console, f"{trial_label(row, one.varying)}: {row['reason']}.")
+        bases = {asked.base["point_id"]: asked.base for asked in one.asked}
+        names = [f"{trial_label(base, one.varying)} ({name})" for name, base in bases.items()]
+        where = listed(names, most=_SHOWN)
+        say(console, f"Settings that were not given are those of {where}.")
 
 
-def _print_supported(one: _Predictions, *, console: Console) -> None:
-    """Print the table of the configurations that can be predicted."""
-    rows = one.table[one.table["reason"].isna()]
-    if rows.empty:
-        return
-    varying = _varying(one)
+def _keys(one: _Predictions, rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Columns that name configurations; nodes where they vary, among measured points too."""
     keys = {
-        "point": [point_label(row, varying) for _, row in rows.iterrows()],
+        "point": [point_label(row, one.varying) for _, row in rows.iterrows()],
         "workers": [f"{workers}" for workers in rows["workers"]],
-        **_nodes(one, rows),
-        "micro_batch ×\naccumulation": [passes_label(row) for _, row in rows.iterrows()],
     }
-    distance = {"distance": rows["where"].tolist()}
-    for part in tables_that_fit(keys, _columns(rows), distance, console=console):
-        print_table(part, console=console)
-    say(console, "± and ranges are 90 % intervals of one more launch.")
-
-
-def _nodes(one: _Predictions, rows: pd.DataFrame) -> dict[str, list[str]]:
-    """Column of the number of nodes, where it varies among rows and measured points."""
-    if len({*rows["nodes"], *one.model.points["hosts"].dropna()}) < 2:
-        return {}
-    return {"nodes": [f"{nodes}" for nodes in rows["nodes"]]}
-
-
-def _varying(one: _Predictions) -> list[str]:
-    """Settings that vary among the configurations and the measured points."""
-    columns = [name for name in setting_columns(one.model.points) if name != "environment"]
-    rows = [*rows_of(one.table[columns]), *rows_of(one.model.points[columns])]
-    return [name for name in columns if len({text_of(row[name]) for row in rows}) > 1]
+    if len({*rows["nodes"], *one.model.points["hosts"].dropna()}) > 1:
+        keys["nodes"] = [f"{nodes}" for nodes in rows["nodes"]]
+    passes = [passes_label(row) for _, row in rows.iterrows()]
+    return {**keys, "micro_batch ×\naccumulation": passes}
 
 
 def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
     """Cells of what is known of at least one configuration."""
-    writers: dict[str, tuple[str, Callable[..., list[str]]]] = {
-        "samples_per_s": ("samples/s", format_rates),
-        "latency_s": ("step (ms)", lambda *ends: _cells(*ends, unit=1e-3)),
-        "energy_j_per_sample": ("J/sample", _cells),
-        PER_SAMPLES: ("$ per M samples", _cells),
-    }
-    columns = {
-        header: write(table[name], table[f"{name}_low"], table[f"{name}_high"])
-        for name, (header, write) in writers.items()
-        if table[name].notna().any()
-    }
+    rates = format_rates(table["samples_per_s"], *ends_of(table, "samples_per_s"))
+    columns = {"samples/s": rates}
+    for name, header, unit in (
+        ("latency_s", "step (ms)", 1e3),
+        ("energy_j_per_sample", "J/sample", 1),
+        (PER_SAMPLES, "$ per M samples", 1),
+    ):
+        columns[header] = [
+            "" if math.isnan(value) else format_ends(value * unit, low * unit, high * unit)
+            for value, low, high in zip(table[name], *ends_of(table, name), strict=True)
+        ]
     mib = table["memory_peak_bytes"].astype("float64") / 2**20
-    if mib.notna().any():
-        columns["memory (MiB)"] = [format_number(value, digits=3) for value in mib]
-    return columns
-
-
-def _cells(values: Any, lows: Any, highs: Any, *, unit: float = 1.0) -> list[str]:
-    return [
-        "" if math.isnan(value) else format_ends(value / unit, low / unit, high / unit)
-        for value, low, high in zip(values, lows, highs, strict=True)
-    ]
-
-
-def _bases(one: _Predictions) -> str:
-    """Say where the settings are from that were not given."""
-    varying = _varying(one)
-    bases = {asked.base["point_id"]: asked.base for asked in one.asked}
-    names = [f"{trial_label(base, varying)} ({name})" for name, base in bases.items()]
-    return f"Settings that were not given are those of {listed(names, most=_SHOWN)}."
+    columns["memory (MiB)"] = [format_number(value, digits=3) for value in mib]
+    return {header: cells for header, cells in columns.items() if any(cells)}
 
 
 def predictions_json(predictions: Sequence[_Predictions]) -> list[dict[str, Any]]:
@@ -189,18 +165,17 @@ def predictions_json(predictions: Sequence[_Predictions]) -> list[dict[str, Any]
         and `predictions` (rows as `PerformanceModel.predict` has them, with `where`, the distance
         in words, and `base_point_id`, the point that settings which were not given are from).
     """
-    values = []
-    for one in predictions:
-        bases = [asked.base["point_id"] for asked in one.asked]
-        values.append(
-            {
-                "model_digest": _text(one.model.model_digest),
-                "env_id": _text(one.model.env_id),
-                "measured_points": len(one.model.points),
-                "predictions": records_of(one.table.assign(base_point_id=bases)),
-            }
-        )
-    return values
+    return [
+        {
+            "model_digest": _text(one.model.model_digest),
+            "env_id": _text(one.model.env_id),
+            "measured_points": len(one.model.points),
+            "predictions": records_of(
+                one.table.assign(base_point_id=[asked.base["point_id"] for asked in one.asked])
+            ),
+        }
+        for one in predictions
+    ]
 
 
 def _text(value: Any) -> str | None:

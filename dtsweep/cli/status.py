@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from dtsweep.cli.options import FiniteRange, console, json_option, print_json, tell
+from dtsweep.cli.options import console, json_option, print_json, tell
 from dtsweep.errors import StorageError, SweepError, printable
 
 if TYPE_CHECKING:
     from dtsweep.results.campaign import Campaign
     from dtsweep.results.store import Results
 
-
-_LAST_SHOWN = 5
-"""Attempts that ended last, which are shown one by one."""
+_EVERY_S = 5.0
+"""Seconds between two looks of `--follow`."""
 
 _INTERRUPTED = 130
 """Exit code after Ctrl-C, as of other commands that follow something."""
@@ -28,21 +27,13 @@ _INTERRUPTED = 130
 @click.command()
 @click.argument("results", metavar="RESULTS")
 @click.option("--follow", is_flag=True, help="Print a line for each change until the run ends.")
-@click.option(
-    "--every",
-    "every_s",
-    type=FiniteRange(min=0.2),
-    default=5.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds between two looks of --follow.",
-)
 @json_option
-def status(results: str, follow: bool, every_s: float, as_json: bool) -> None:
+def status(results: str, follow: bool, as_json: bool) -> None:
     """Say how far the runs on some results are, what runs now, and what it took.
 
     It reads the results alone, from any machine, while a run measures or afterwards.
     """
+    from dtsweep.cli.status_view import print_status, status_json
     from dtsweep.results.frames import damage_of, nothing_in
     from dtsweep.results.store import Results
 
@@ -53,17 +44,15 @@ def status(results: str, follow: bool, every_s: float, as_json: bool) -> None:
         if (damage := damage_of(store)) is not None:
             raise StorageError(damage)
         raise SweepError(nothing_in(store))
-    if not follow:
-        _show(campaign, store, as_json=as_json)
-        return
-    looks = _looks(store, campaign, every_s=every_s)
-    try:
-        if as_json:
-            _follow(looks, lambda seen: _json_line(seen, store))
-        else:
-            _follow(looks, _text_line)
-    except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
+    if follow:
+        try:
+            _follow(store, campaign, as_json=as_json)
+        except KeyboardInterrupt:
+            sys.exit(_INTERRUPTED)
+    elif as_json:
+        print_json(status_json(campaign, where=str(store)))
+    else:
+        print_status(campaign, console=console(), where=str(store), now=time.time())
 
 
 def _read(store: Results) -> Campaign:
@@ -71,62 +60,32 @@ def _read(store: Results) -> Campaign:
     from dtsweep.results.campaign import campaign_in
 
     known = set(store.quarantined)
-    campaign = campaign_in(store, last=_LAST_SHOWN)
+    campaign = campaign_in(store)
     for line in store.left_out(known=known):
         tell(line)
     return campaign
 
 
-def _looks(store: Results, campaign: Campaign, *, every_s: float) -> Iterator[Campaign]:
-    """Yield the campaign again and again, until its run has ended."""
-    yield campaign
-    is_silent = False
-    while campaign.is_under_way:
-        time.sleep(every_s)
+def _follow(store: Results, campaign: Campaign, *, as_json: bool) -> None:
+    """Print a line whenever something began or ended, until the run has ended."""
+    from dtsweep.cli.status_view import spent_words, status_json, status_line
+
+    said = None
+    while True:
+        line = status_line(campaign)
+        if (news := (line, [trial.trial_id for trial in campaign.running])) != said:
+            words = "; ".join([line, *spent_words(campaign).values()])
+            text = printable(f"{datetime.now(UTC):%H:%M:%S} {words}")
+            if as_json:
+                text = json.dumps(status_json(campaign, where=str(store)))
+            click.echo(text)
+            said = news
+        if not campaign.is_under_way:
+            return
+        time.sleep(_EVERY_S)
         try:
             campaign = _read(store)
         except StorageError as error:
             if not error.may_pass:
                 raise
-            if not is_silent:
-                tell(f"dtsweep: {error}; trying again")
-            is_silent = True
-            continue
-        is_silent = False
-        yield campaign
-
-
-def _show(campaign: Campaign, store: Results, *, as_json: bool) -> None:
-    from dtsweep.cli.status_view import print_status, status_json
-
-    if as_json:
-        print_json(status_json(campaign, where=str(store)))
-    else:
-        print_status(campaign, console=console(), where=str(store), now=time.time())
-
-
-def _follow(looks: Iterator[Campaign], line_of: Callable[[Campaign], Any]) -> None:
-    """Print a line whenever something began or ended."""
-    from dtsweep.cli.status_view import status_line
-
-    said = None
-    for campaign in looks:
-        running = [trial.trial_id for trial in campaign.running]
-        if (news := (status_line(campaign), running)) != said:
-            click.echo(line_of(campaign))
-            said = news
-
-
-def _text_line(campaign: Campaign) -> str:
-    from dtsweep.cli.status_view import spent_words, status_line
-
-    words = [status_line(campaign), spent_words(campaign)]
-    return printable(f"{datetime.now(UTC):%H:%M:%S} {'; '.join(filter(None, words))}")
-
-
-def _json_line(campaign: Campaign, store: Results) -> str:
-    import json
-
-    from dtsweep.cli.status_view import status_json
-
-    return json.dumps(status_json(campaign, where=str(store)))
+            tell(f"dtsweep: {error}; trying again")

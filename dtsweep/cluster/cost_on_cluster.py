@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from dtsweep.cluster.autoscaler import NodeType
 from dtsweep.cluster.capacity import Cluster
@@ -50,17 +51,14 @@ def nodes_on(
         )
     idle_s = cluster.autoscaler.idle_timeout_s or IDLE_S
     assumptions.append(f"each node is idle for {duration(idle_s)} before it is taken away")
+    of_world: Callable[[World], Range | None] = partial(
+        _of_types, types=added, prices=prices, per_worker=per_worker
+    )
     if cluster.autoscaler.types is None:
-        of_prices = nodes_of_prices(sweep, prices)
+        of_world = nodes_of_prices(sweep, prices).of_world
         assumptions.append("the autoscaler's node types are those of the prices")
-        return Nodes(
-            of_world=of_prices.of_world,
-            staying_usd_per_hour=staying_usd,
-            idle_s=idle_s,
-            assumptions=assumptions,
-        )
     return Nodes(
-        of_world=lambda world: _of_types(world, added, prices, per_worker),
+        of_world=of_world,
         staying_usd_per_hour=staying_usd,
         idle_s=idle_s,
         assumptions=assumptions,

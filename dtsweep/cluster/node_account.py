@@ -132,31 +132,21 @@ class NodeAccount:
         times = {"trial_s": seconds}
         return {**times, **charge.columns(times)}
 
-    def _parts(self, workers: Mapping[str, int]) -> dict[str, float]:
-        """Number of nodes that workers use, by type; of a shared node their part.
+    def _charge(self, workers: Mapping[str, int]) -> Charge:
+        """Columns of the nodes of these workers, of a shared node their part.
 
-        Empty where one of the nodes is unknown.
+        `NO_CHARGE` where one of the nodes is unknown.
         """
-        parts: dict[str, float] = {}
-        if not workers.keys() <= self._lives.keys():
-            return parts
+        if not workers or not workers.keys() <= self._lives.keys():
+            return NO_CHARGE
+        parts: dict[str, float] = defaultdict(float)
         for node_id, count in workers.items():
             life = self._lives[node_id]
             part = 1.0
             if self._shares_nodes:
                 part = min(1.0, count / max(1, life.room))
-            parts[life.node_type] = parts.get(life.node_type, 0.0) + part
-        return parts
-
-    def _charge(self, workers: Mapping[str, int]) -> Charge:
-        """Columns of the nodes of these workers."""
-        parts = self._parts(workers)
-        if not parts:
-            return NO_CHARGE
-        usd_per_hour = None
-        if self._prices is not None:
-            usd_per_hour = self._prices.of_nodes(parts)
-        return Charge(node_types=written_types(parts), usd_per_hour=usd_per_hour)
+            parts[life.node_type] += part
+        return Charge(node_types=written_types(parts), usd_per_hour=self._price(parts))
 
     def refresh(self, *, at_once: bool = False) -> None:
         """Ask which nodes there are, unless that was asked some seconds ago."""

@@ -66,12 +66,7 @@ def for_ranks(nodes: Sequence[Node]) -> list[Node]:
     return [node for node in nodes if node.resources.get("CPU") or node.resources.get("GPU")]
 
 
-def refuse_other_versions(
-    cluster: Cluster,
-    *,
-    tell: Callable[[str], None],
-    timeout_s: float = _VERSIONS_WITHIN_S,
-) -> None:
+def refuse_other_versions(cluster: Cluster, *, tell: Callable[[str], None]) -> None:
     """See that all nodes have the driver's versions, at the cost of a task on each and no launch.
 
     A node that does not answer is not a reason to refuse: its ranks give their versions when they
@@ -83,7 +78,7 @@ def refuse_other_versions(
     tasks = {
         node.node_id: sent_to(node.node_id, _tell_versions) for node in for_ranks(cluster.nodes)
     }
-    answers, reasons = task_answers(tasks, timeout_s=timeout_s)
+    answers, reasons = task_answers(tasks, timeout_s=_VERSIONS_WITHIN_S)
     for node_id, reason in reasons.items():
         tell(f"node {node_id[:8]} did not tell its versions: {reason}")
     driver_versions = all_versions()

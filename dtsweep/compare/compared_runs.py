@@ -11,7 +11,6 @@ from dtsweep.compare.runs import (
     BROKEN,
     Run,
     names_of_machines,
-    nothing_to_compare,
     other_machines,
     other_software,
     other_source,
@@ -112,9 +111,12 @@ def compare_runs(
         run_sigma=0.0 if by_run else RUN_SIGMA,
     )
     if rows.empty and broken.empty:
-        nothing = [nothing_to_compare(run) for run in (base[-1], new) if run.launches.empty]
-        other = f"no point is in both {base[-1].name} and {new.name}; give runs of one sweep"
-        raise SweepError(next(iter(nothing), other))
+        for run in (base[-1], new):
+            if run.launches.empty:
+                raise SweepError(f"no trial of {run.name} ended ok, so there is nothing to compare")
+        raise SweepError(
+            f"no point is in both {base[-1].name} and {new.name}; give runs of one sweep"
+        )
     return RunComparison(
         base=base,
         new=new,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dtsweep.analysis.launches import check_asked, joined_cautions
 from dtsweep.inference.contrasts import Rows, half_width_of, launch_degrees_of, logarithms_of
 from dtsweep.inference.power import POWER_Z, detectable
-from dtsweep.inference.spread import Launches
+from dtsweep.inference.spread import POINT, Launches
 from dtsweep.inference.variance import (
     Numbers,
     VarianceComponents,
@@ -41,9 +41,7 @@ _FEWEST_POINTS = 4
 """Points of a run from which on their median shows what all of them have in common."""
 
 COLUMNS = (
-    "point_id",
-    "env_id",
-    "hosts",
+    *POINT,
     "of",
     "ratio",
     "ratio_low",
@@ -60,8 +58,6 @@ COLUMNS = (
     "launches_new",
     "caution",
 )
-
-_PAIR = ("point_id", "env_id", "hosts")
 
 
 def regressions(
@@ -145,7 +141,13 @@ def _with_verdicts(rows: pd.DataFrame, *, threshold: float, run_sigma: float) ->
         is_rate, rows["ratio"] < 1 - threshold, rows["ratio"] > 1 + threshold
     )
     rows["is_regression"] = (rows["verdict"] == Verdict.SLOWER) & rows["is_worse"]
-    return _with_detectable(rows, level=level, run_sigma=run_sigma)
+    counts = rows.groupby(["of", "env_id"], dropna=False)["p_value"].transform("count")
+    # Where the median of many points shows what a run has in common, the noise of runs hides
+    # nothing of a single one.
+    by_run = np.where(counts < _FEWEST_POINTS, (_RUN_Z + POWER_Z) * 2**0.5 * run_sigma, 0.0)
+    own = detectable(rows["error"], rows["degrees"], level=level)
+    logs = np.hypot(own, by_run) + rows["drifted"]
+    return rows.assign(detectable_ratio=np.exp(logs))[list(COLUMNS)]
 
 
 def _are_apart(rows: pd.DataFrame) -> NDArray[np.bool_]:
@@ -187,13 +189,14 @@ def _tests_of(
 ) -> pd.DataFrame:
     """Rows of one quantity, without the columns that depend on the family."""
     import pandas as pd
+    from scipy.special import stdtr
 
-    columns = [*_PAIR, "launch", "caution", of, f"{of}_error"]
+    columns = [*POINT, "launch", "caution", of, f"{of}_error"]
     sides = [base[columns].assign(side="base"), new[columns].assign(side="new")]
     cautions = [
-        side.groupby(list(_PAIR), dropna=False)["caution"].first().reset_index() for side in sides
+        side.groupby(list(POINT), dropna=False)["caution"].first().reset_index() for side in sides
     ]
-    pairs = cautions[0].merge(cautions[1], on=list(_PAIR), suffixes=("_base", "_new"))
+    pairs = cautions[0].merge(cautions[1], on=list(POINT), suffixes=("_base", "_new"))
     words = zip(pairs.pop("caution_base"), pairs.pop("caution_new"), strict=True)
     pairs["caution"] = [joined_cautions(pair) for pair in words]
     trials = pd.concat(sides).dropna(subset=[of])
@@ -204,21 +207,35 @@ def _tests_of(
     names = ["estimate", "half_width", "degrees", "launches_base", "launches_new"]
     names += ["apart", "apart_half_width", "apart_degrees"]
     tables = [
-        _in_environment(environment, of)[[*_PAIR, *names]]
+        _in_environment(environment, of)[[*POINT, *names]]
         for _, environment in trials.groupby("env_id", dropna=False)
     ]
     if tables:
         estimates = pd.concat(tables)
     else:
-        estimates = pd.DataFrame(columns=[*_PAIR, *names])
-    rows = pairs.merge(estimates, how="left", on=list(_PAIR)).assign(of=of)
+        estimates = pd.DataFrame(columns=[*POINT, *names])
+    rows = pairs.merge(estimates, how="left", on=list(POINT)).assign(of=of)
     counts = rows[["launches_base", "launches_new"]].astype("float64").fillna(0).astype("int64")
     missing = np.where(
         counts["launches_base"] == 0, Reason.NOT_MEASURED.value, Reason.ONE_LAUNCH_EACH.value
     )
     drifted = np.where(counts.min(axis="columns") == 1, np.log1p(drift), 0.0)
     rows = rows.assign(missing=missing, drifted=drifted, **counts)
-    return _with_ratios(rows, run_sigma=run_sigma)
+    rows = rows.astype(dict.fromkeys(["estimate", "half_width", "degrees"], "float64"))
+    errors = rows["half_width"] / students_t(rows["degrees"])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        beyond = (rows["estimate"].abs() - rows["drifted"]).clip(lower=0)
+        p_values = 2 * stdtr(rows["degrees"], -(beyond / errors))
+    # Intervals contain the noise between runs.
+    half_width = np.hypot(rows["half_width"], 1.96 * 2**0.5 * run_sigma) + rows["drifted"]
+    # Equal values of launches that are all equal differ by nothing.
+    return rows.assign(
+        ratio=np.exp(rows["estimate"]),
+        ratio_low=np.exp(rows["estimate"] - half_width),
+        ratio_high=np.exp(rows["estimate"] + half_width),
+        error=errors,
+        p_value=p_values.mask((errors == 0) & (beyond == 0), 1.0),
+    )
 
 
 def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
@@ -229,7 +246,7 @@ def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
     sides = rows["point_id"].str.partition(" ")
     rows = rows.assign(side=sides[0], point_id=sides[2])
     pairs = rows[rows["side"] == "base"].merge(
-        rows[rows["side"] == "new"], on=list(_PAIR), suffixes=("_base", "_new")
+        rows[rows["side"] == "new"], on=list(POINT), suffixes=("_base", "_new")
     )
     base, new = (pairs[f"row_{side}"].to_numpy("int64") for side in ("base", "new"))
     half_width, degrees, _ = _half_widths(launches, base, new, pool=launches.unpaired_pool)
@@ -293,36 +310,3 @@ def _half_widths(
             within_variance=launches.within_variance,
             total=lambda variances: (variances / counts)[base] + (variances / counts)[new],
         )
-
-
-def _with_ratios(rows: pd.DataFrame, *, run_sigma: float) -> pd.DataFrame:
-    """Turn logarithms into ratios and a p-value; intervals contain the noise between runs."""
-    from scipy.special import stdtr
-
-    rows = rows.astype(dict.fromkeys(["estimate", "half_width", "degrees"], "float64"))
-    errors = rows["half_width"] / students_t(rows["degrees"])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        beyond = (rows["estimate"].abs() - rows["drifted"]).clip(lower=0)
-        p_values = 2 * stdtr(rows["degrees"], -(beyond / errors))
-    half_width = np.hypot(rows["half_width"], 1.96 * 2**0.5 * run_sigma) + rows["drifted"]
-    ends = {
-        "": rows["estimate"],
-        "_low": rows["estimate"] - half_width,
-        "_high": rows["estimate"] + half_width,
-    }
-    ratios = {f"ratio{end}": np.exp(logs) for end, logs in ends.items()}
-    # Equal values of launches that are all equal differ by nothing.
-    return rows.assign(
-        error=errors, p_value=p_values.mask((errors == 0) & (beyond == 0), 1.0), **ratios
-    )
-
-
-def _with_detectable(rows: pd.DataFrame, *, level: float, run_sigma: float) -> pd.DataFrame:
-    """Add the ratio that is detectable at this level."""
-    counts = rows.groupby(["of", "env_id"], dropna=False)["p_value"].transform("count")
-    # Where the median of many points shows what a run has in common, the noise of runs hides
-    # nothing of a single one.
-    by_run = np.where(counts < _FEWEST_POINTS, (_RUN_Z + POWER_Z) * 2**0.5 * run_sigma, 0.0)
-    own = detectable(rows["error"], rows["degrees"], level=level)
-    logs = np.hypot(own, by_run) + rows["drifted"]
-    return rows.assign(detectable_ratio=np.exp(logs))[list(COLUMNS)]

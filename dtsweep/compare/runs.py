@@ -138,11 +138,6 @@ def _run_of(store: Results, frame: pd.DataFrame, *, name: str) -> Run:
     return Run(name=name, frame=frame, machines=_machines_of(frame, ranks))
 
 
-def nothing_to_compare(run: Run) -> str:
-    """Say that a run has nothing to compare."""
-    return f"no trial of {run.name} ended ok, so there is nothing to compare"
-
-
 def of_machine(base: Sequence[Run], new: Run) -> list[Run]:
     """Select the runs that share a machine with the new one.
 

@@ -7,14 +7,12 @@ order, whatever their clocks say.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from dtsweep.compression.coding import Coding, coding_for
 from dtsweep.compression.compression import Compression, Layout, compression_for
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.point import Point
@@ -59,13 +57,10 @@ class Mean:
     squared_error = squared_norm = 0.0
     """Squared norms of the last watched exchange: error, and exact mean."""
 
-    def __init__(
-        self, compression: Compression, collectives: _Collectives, coding: Coding | None
-    ) -> None:
-        """Create an exchange from a compression, a transport and an entropy coder."""
+    def __init__(self, compression: Compression, collectives: _Collectives) -> None:
+        """Create an exchange from a compression and a transport."""
         self._compression = compression
         self._collectives = collectives
-        self._coding = coding
         self._watched_values: Tensor | None = None
 
     def begin(self, values: Tensor, mark: Mark) -> None:
@@ -137,103 +132,48 @@ class _AddedUp(Mean):
         mark("compress")
 
 
-_Arrive = Callable[[Mark], Sequence[Tensor]]
-"""Waits for payloads; gives those of each worker."""
-
-
-class _Delivered(Mean):
-    """Payloads reach other workers as they are."""
-
-    def _gather(self, payload: Tensor, mark: Mark) -> _Arrive:
-        return self._send(
-            [payload], lambda rows: self._collectives.all_gather(rows[0]), mark, column=0
-        )
-
-    def _swap(self, payloads: list[Tensor], mark: Mark) -> _Arrive:
-        return self._send(
-            payloads, self._collectives.all_to_all, mark, column=self._collectives.rank
-        )
-
-    def _send(
-        self,
-        payloads: list[Tensor],
-        collective: Callable[[Tensor], Wait],
-        mark: Mark,
-        *,
-        column: int,
-    ) -> _Arrive:
-        """Send payloads, padded to the longest one; coded payloads are preceded by their lengths.
-
-        Args:
-            payloads: bytes; without a coding on every worker as many.
-            collective: takes them as rows.
-            mark: called with `compress`.
-            column: which of each worker's payloads come here.
-        """
-        if self._coding is None:
-            mark("compress")
-            wait = collective(_rows(payloads, max(map(len, payloads))))
-            return functools.partial(_arrived, wait)
-        coded = [self._coding.encode(payload) for payload in payloads]
-        mark("compress")
-        sizes = torch.tensor([len(payload) for payload in coded], device=coded[0].device)
-        return functools.partial(
-            self._send_coded,
-            coded,
-            collective,
-            sizes=self._collectives.all_gather(sizes),
-            column=column,
-        )
-
-    def _send_coded(
-        self,
-        coded: list[Tensor],
-        collective: Callable[[Tensor], Wait],
-        mark: Mark,
-        *,
-        sizes: Wait,
-        column: int,
-    ) -> Sequence[Tensor]:
-        assert self._coding is not None
-        lengths = sizes()
-        rows = _arrived(collective(_rows(coded, int(lengths.max()))), mark)
-        return [
-            self._coding.decode(row[:size])
-            for row, size in zip(rows, lengths[:, column].tolist(), strict=True)
-        ]
-
-
-class _Gathered(_Delivered):
+class _Gathered(Mean):
     """Every worker gets all payloads, and adds them up in the order of ranks."""
 
     def _begin(self, values: Tensor, mark: Mark) -> None:
-        self._arrive = self._gather(self._compression.compress(values), mark)
+        payload = self._compression.compress(values)
+        mark("compress")
+        self._wait = self._collectives.all_gather(payload)
 
     def _finish(self, values: Tensor, mark: Mark) -> None:
-        payloads = self._arrive(mark)
+        payloads = self._wait()
+        mark("sync")
         values.zero_()
         for payload in payloads:
             self._compression.add_to(values, payload, 1 / len(payloads))
         mark("compress")
 
 
-class _Shared(_Delivered):
+class _Shared(Mean):
     """Exchange in which every worker averages its share and sends the mean, compressed, to all."""
 
     def _begin(self, values: Tensor, mark: Mark) -> None:
         payloads = [self._compression.compress(share) for share in self._shares(values)]
         self._lengths = list(map(len, payloads))
-        self._arrive = self._swap(payloads, mark)
+        width = max(self._lengths)
+        rows = torch.stack([_filled(payload, width) for payload in payloads])
+        mark("compress")
+        self._wait = self._collectives.all_to_all(rows)
 
     def _finish(self, values: Tensor, mark: Mark) -> None:
         shares = self._shares(values)
         rank = self._collectives.rank
-        payloads = self._arrive(mark)
+        payloads = self._wait()
+        mark("sync")
         mean = torch.zeros_like(shares[rank])
         for payload in payloads:
             self._compression.add_to(mean, payload[: self._lengths[rank]], 1 / len(payloads))
-        arrive = self._gather(_filled(self._compression.compress(mean), max(self._lengths)), mark)
-        for share, payload, length in zip(shares, arrive(mark), self._lengths, strict=True):
+        compressed = self._compression.compress(mean)
+        payload = _filled(compressed, max(self._lengths))
+        mark("compress")
+        payloads = self._collectives.all_gather(payload)()
+        mark("sync")
+        for share, payload, length in zip(shares, payloads, self._lengths, strict=True):
             self._compression.decompress(payload[:length], share)
         mark("compress")
 
@@ -278,20 +218,10 @@ def mean_for(
         ranks=collectives.ranks if way == "all_reduce" else 1,
         seed=seed,
     )
-    return _MEANS[way](compression_for(point, layout), collectives, coding_for(point))
-
-
-def _rows(payloads: list[Tensor], width: int) -> Tensor:
-    return torch.stack([_filled(payload, width) for payload in payloads])
+    return _MEANS[way](compression_for(point, layout), collectives)
 
 
 def _filled(payload: Tensor, width: int) -> Tensor:
     if len(payload) == width:
         return payload
     return torch.nn.functional.pad(payload, (0, width - len(payload)))
-
-
-def _arrived(wait: Wait, mark: Mark) -> Sequence[Tensor]:
-    rows = wait()
-    mark("sync")
-    return list(rows)

@@ -85,50 +85,39 @@ def _look_around(nodes: Sequence[Node]) -> list[Row]:
     Clocks that are asked at once would wait for the driver.
     """
     driver = ray.get_runtime_context().get_node_id()
-    actor = ray.remote(num_cpus=0)(Host)
     actors = {
-        n.node_id: actor.options(scheduling_strategy=pinned_to(n.node_id)).remote() for n in nodes
+        node.node_id: ray.remote(num_cpus=0)(Host)
+        .options(scheduling_strategy=pinned_to(node.node_id))
+        .remote()
+        for node in nodes
     }
-    tasks = {node_id: host.look_around.remote() for node_id, host in actors.items()}
+    tasks = {name: host.look_around.remote() for name, host in actors.items()}
     answers, reasons = task_answers(tasks, timeout_s=ANSWER_TIMEOUT_S, of_actors=True)
-    rows = [_unanswered(node_id, reason) for node_id, reason in reasons.items()]
-    for node in nodes:
-        if node.node_id not in answers:
-            continue
+    for name in answers:
         try:
-            clock = ask_clock(partial(_now_of, actors[node.node_id]))
+            answers[name] |= ask_clock(partial(_now_of, actors[name]))
         except ray.exceptions.RayError as error:
-            rows.append(_unanswered(node.node_id, f"{error_line(error)}; see that it stays up"))
-            continue
-        identity = {
-            "node_id": node.node_id,
-            "has_driver": node.node_id == driver,
-            **_known_to_ray(node),
-        }
-        rows.append({**identity, **answers[node.node_id], **clock})
+            reasons[name] = f"{error_line(error)}; see that it stays up"
     for host in actors.values():
         ray.kill(host)
+    rows = []
+    for node in nodes:
+        name = node.node_id
+        identity = {"node_id": name, "node": name[:8]}
+        if name in reasons:
+            rows.append({**identity, "error": reasons[name]})
+            continue
+        known_to_ray = {
+            "has_driver": name == driver,
+            "has_ranks": bool(for_ranks([node])),
+            "object_store_bytes": int(node.resources.get("object_store_memory", 0)),
+        }
+        rows.append({**identity, **known_to_ray, **answers[name]})
     return _by_name(rows)
 
 
 def _now_of(host: Any) -> float:
     return float(ray.get(host.seconds.remote(), timeout=ANSWER_TIMEOUT_S))
-
-
-def _known_to_ray(node: Node) -> Row:
-    return {
-        "address": next(
-            (name[5:] for name in node.resources if name.startswith("node:") and "_" not in name),
-            "",
-        ),
-        "has_ranks": bool(for_ranks([node])),
-        "ray_gpus": int(node.resources.get("GPU", 0)),
-        "object_store_bytes": int(node.resources.get("object_store_memory", 0)),
-    }
-
-
-def _unanswered(node_id: str, reason: str) -> Row:
-    return {"node_id": node_id, "node": node_id[:8], "error": reason}
 
 
 def _by_name(rows: Sequence[Row]) -> list[Row]:
@@ -139,23 +128,23 @@ def _with_unique_names(rows: Sequence[Row], hosts: Sequence[Row]) -> list[Row]:
     """Add the node's id to the name of a host that several nodes have."""
     count = Counter(row["node"] for row in hosts)
     shared = {row["node_id"] for row in hosts if count[row["node"]] > 1}
-    return [
-        {**row, "node": f"{row['node']} {row['node_id'][:8]}"}
-        if row["node_id"] in shared and "error" not in row
-        else row
-        for row in rows
-    ]
+    named = []
+    for row in rows:
+        name = row["node"]
+        if row["node_id"] in shared and "error" not in row:
+            name = f"{name} {row['node_id'][:8]}"
+        named.append({**row, "node": name})
+    return named
 
 
 def _named(link: Row, nodes: Sequence[Row]) -> Row:
     """Name the nodes and devices of a link."""
     by_id = {row["node_id"]: row for row in nodes}
     ends = [by_id[node_id] for node_id in dict.fromkeys(link["node_ids"]) if node_id in by_id]
-    devices = dict.fromkeys(row["device"] for row in ends if "device" in row)
-    backend = link["all_reduces"][0]["backend"]
+    devices = {row["device"] for row in ends if "device" in row}
     return {
         **link,
-        "backend": backend,
+        "backend": link["all_reduces"][0]["backend"],
         "nodes": ", ".join(row["node"] for row in ends),
         "device": ", ".join(sorted(devices)),
     }

@@ -22,7 +22,7 @@ def examine(with_gpu: bool) -> Row:
         them; whether `nvml` (None without a GPU, and for a slice of one) and `rapl` tell energy;
         `clock_source`; `versions`; `misses_gpu`; `gpus`, a list
         of the one GPU or none: `gpu`, its index by NVML; `pci_bus_id`, `device`, `rates`,
-        `moved_bytes_per_s`, and `pcie_lanes` of `pcie_lanes_max` that it uses under load.
+        and `moved_bytes_per_s`.
     """
     import torch
 
@@ -34,10 +34,7 @@ def examine(with_gpu: bool) -> Row:
     from dtsweep.hardware.peaks import SLICE, matmul_flops, peak_flops
 
     is_gpu = with_gpu and torch.cuda.is_available()
-    if is_gpu:
-        device = torch.device("cuda", 0)
-    else:
-        device = torch.device("cpu")
+    device = torch.device("cuda", 0) if is_gpu else torch.device("cpu")
     facts = fingerprint(device)
     rates = {
         precision: compare_with_peak(
@@ -46,11 +43,10 @@ def examine(with_gpu: bool) -> Row:
         for precision, declared in PRECISIONS.items()
         if not declared.needs_gpu or (is_gpu and not declared.is_beyond(compute_capability(device)))
     }
-    gpu = None
+    gpus = []
+    tells_energy = None
     if is_gpu:
         gpu = find_gpu(facts["device_uuid"])
-    gpus = []
-    if is_gpu:
         gpus.append(
             {
                 "gpu": gpu and gpu.ask("nvmlDeviceGetIndex"),
@@ -58,18 +54,17 @@ def examine(with_gpu: bool) -> Row:
                 "device": facts["device"],
                 "rates": rates,
                 "moved_bytes_per_s": operation_rates(device).peak_bytes_per_s,
-                "pcie_lanes": gpu and gpu.ask("nvmlDeviceGetCurrPcieLinkWidth"),
-                "pcie_lanes_max": gpu and gpu.ask("nvmlDeviceGetMaxPcieLinkWidth"),
             }
         )
-    # NVML counts the energy of the whole GPU, never of a slice.
-    can_tell = is_gpu and not SLICE.search(facts["device"])
+        # NVML counts the energy of the whole GPU, never of a slice.
+        if not SLICE.search(facts["device"]):
+            tells_energy = gpu is not None and gpu.energy_j() is not None
     return {
         **{name: facts[name] for name in ("node", "device", "threads")},
         "is_gpu": is_gpu,
         "misses_gpu": with_gpu and not is_gpu,
         "rates": rates,
-        "nvml": gpu is not None and gpu.energy_j() is not None if can_tell else None,
+        "nvml": tells_energy,
         "rapl": cpu_energy_counters() is not None,
         "clock_source": facts["machine"].get("clock_source"),
         "versions": all_versions(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,21 +35,19 @@ def examine_nodes(nodes: Sequence[Node], *, examiner: type = _Examiner) -> list[
     Returns:
         A row per node, as `node_row` gives it, with its `node_id`.
     """
-    actor = ray.remote(examiner)
-    actors = {}
-    tasks = {}
-    for node in nodes:
-        with_gpu = gpus_of(node) > 0
-        options = {"num_cpus": cpus_of_rank(node), "num_gpus": int(with_gpu), "max_restarts": 0}
-        for index in range(max(1, gpus_of(node))):
-            name = f"{node.node_id}/{index}"
-            actors[name] = actor.options(
-                **options, scheduling_strategy=pinned_to(node.node_id)
-            ).remote()
-            tasks[name] = actors[name].examine.remote(with_gpu)
+    actors = {
+        f"{node.node_id}/{index}": rank_on(node, examiner, with_gpu=gpus_of(node) > 0)
+        for node in nodes
+        for index in range(max(1, gpus_of(node)))
+    }
+    has_gpu = {node.node_id: gpus_of(node) > 0 for node in nodes}
+    tasks = {
+        name: actor.examine.remote(has_gpu[name.partition("/")[0]])
+        for name, actor in actors.items()
+    }
     answers, reasons = task_answers(tasks, timeout_s=ANSWER_TIMEOUT_S, of_actors=True)
-    for handle in actors.values():
-        ray.kill(handle)
+    for actor in actors.values():
+        ray.kill(actor)
     rows = []
     for node in nodes:
         names = [name for name in tasks if name.startswith(f"{node.node_id}/")]
@@ -62,15 +59,28 @@ def examine_nodes(nodes: Sequence[Node], *, examiner: type = _Examiner) -> list[
     return rows
 
 
+def rank_on(node: Node, actor: type, *, with_gpu: bool) -> Any:
+    """Start an actor on a node with the CPUs of a rank, and with a GPU."""
+    return (
+        ray.remote(actor)
+        .options(
+            num_cpus=_cpus_of_rank(node),
+            num_gpus=int(with_gpu),
+            scheduling_strategy=pinned_to(node.node_id),
+        )
+        .remote()
+    )
+
+
 def gpus_of(node: Node) -> int:
     """Number of whole GPUs that Ray has on a node."""
     return int(node.resources.get("GPU", 0))
 
 
-def cpus_of_rank(node: Node) -> float:
+def _cpus_of_rank(node: Node) -> float:
     """CPUs of a rank where each GPU of the node has one: one, or less where there are fewer.
 
-    >>> cpus_of_rank(Node(node_id="a", resources={"CPU": 3, "GPU": 8}))
+    >>> _cpus_of_rank(Node(node_id="a", resources={"CPU": 3, "GPU": 8}))
     0.375
     """
     cpus = node.resources.get("CPU", 0)
@@ -105,8 +115,8 @@ def node_row(rows: Sequence[Row], *, reasons: Sequence[str] = ()) -> Row:
     }
 
 
-def _median(rows: Sequence[Row], precision: str) -> dict[str, Any]:
+def _median(rows: Sequence[Row], precision: str) -> Row:
     """Rate of the median device; the lower one of two."""
-    speeds = [row["rates"][precision] for row in rows if precision in row["rates"]]
-    median = statistics.median_low(speed["measured_flops_per_s"] for speed in speeds)
-    return next(speed for speed in speeds if speed["measured_flops_per_s"] == median)
+    speeds: list[Row] = [row["rates"][precision] for row in rows if precision in row["rates"]]
+    speeds.sort(key=lambda speed: speed["measured_flops_per_s"])
+    return speeds[(len(speeds) - 1) // 2]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 
 from dtsweep.doctor.examine import Row
 from dtsweep.doctor.gpu_problems import find_gpu_problems, in_gib
+from dtsweep.doctor.problems import named_problems
 from dtsweep.hardware.other_load import other_load_words
 
 _LARGEST_CLOCK_OFFSET_S = 1.0
@@ -28,41 +28,19 @@ It is for the other processes of one session, for Tune's, and for growth (docs/l
 
 def find_host_problems(hosts: Sequence[Row]) -> list[str]:
     """Say in one line each what is wrong and what to do about it."""
-    named_problems = []
-    several = len({row["address"] for row in hosts if "error" not in row}) > 1
-    for row in hosts:
-        if "error" in row:
-            problems = [row["error"]]
-        else:
-            problems = _problems_of(row, several=several)
-        named_problems += [f"{row['node']}: {problem}" for problem in problems]
-    return named_problems
+    return named_problems(hosts, _problems_of)
 
 
-def _problems_of(row: Row, *, several: bool) -> list[str]:
-    problems = [*_clock_problems(row), *_space_problems(row)]
-    if row["has_ranks"]:
-        problems += _load_problems(row)
-        problems += _network_problems(row, several=several)
-    return problems + find_gpu_problems(row)
-
-
-def _clock_problems(row: Row) -> list[str]:
+def _problems_of(row: Row) -> list[str]:
+    problems = _space_problems(row)
     ahead = row["clock_offset_s"]
-    error = row["clock_error_s"]
-    if abs(ahead) - error <= _LARGEST_CLOCK_OFFSET_S:
-        return []
-    return [
-        f"its clock is {abs(ahead):.1f} s {'ahead' if ahead > 0 else 'behind'}; keep it by NTP "
-        "(chrony)"
-    ]
-
-
-def _load_problems(row: Row) -> list[str]:
-    if row["others_cores"] is None:
-        return []
-    words = other_load_words(row["others_cores"], row["cores"])
-    return [] if words is None else [words]
+    if abs(ahead) - row["clock_error_s"] > _LARGEST_CLOCK_OFFSET_S:
+        way = "ahead" if ahead > 0 else "behind"
+        problems.insert(0, f"its clock is {abs(ahead):.1f} s {way}; keep it by NTP (chrony)")
+    if row["has_ranks"] and row["others_cores"] is not None:
+        words = other_load_words(row["others_cores"], row["cores"])
+        problems += filter(None, [words])
+    return problems + find_gpu_problems(row)
 
 
 def _space_problems(row: Row) -> list[str]:
@@ -91,30 +69,3 @@ def _space_problems(row: Row) -> list[str]:
             "next to its ranks; end what else runs here, or give this node more"
         )
     return problems
-
-
-def _network_problems(row: Row, *, several: bool) -> list[str]:
-    """Say what keeps ranks apart: a missing interface or, between hosts, the loopback."""
-    choices = ", ".join(name for name in row["interfaces"] if name != "lo") or "lo"
-    if row["ray_gpus"]:
-        name = "NCCL_SOCKET_IFNAME"
-        taken = row["nccl_interfaces"]
-        alone = row["nccl_interfaces"] == ["lo"]
-        problem = f"NCCL would take the loopback; set {name} to one of {choices}"
-    else:
-        name = "GLOO_SOCKET_IFNAME"
-        taken = row["gloo_address"]
-        alone = bool(taken) and ipaddress.ip_address(taken).is_loopback
-        problem = (
-            f"gloo would listen on {taken}, where no other host reaches it: set {name} to one of "
-            f"{choices}, in Resources(environment=…), or have the host name resolve to this host's "
-            "address"
-        )
-    if not taken:
-        return [
-            f"{name}={row['asked'].get(name)} names no interface of this host ({choices}); set it "
-            "to one of them"
-        ]
-    if several and alone:
-        return [problem]
-    return []

@@ -8,15 +8,14 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import ray
 
+from dtsweep.cluster.visit import task_answers
 from dtsweep.doctor.examine import Row
-from dtsweep.doctor.examine_nodes import cpus_of_rank, gpus_of
+from dtsweep.doctor.examine_nodes import gpus_of, rank_on
 from dtsweep.errors import SweepError, error_line
 from dtsweep.hardware.gpu_place import GpuPlace, pci_bus_id, shared_gpu
 from dtsweep.session.node_choice import Node
-from dtsweep.session.nodes import pinned_to
 
 SIZES = (*(8**power for power in range(1, 9)), 2**26)
 """Bytes of the messages: 8 B to 16 MiB, each 8 times the one before, and 64 MiB."""
@@ -37,9 +36,6 @@ _TRIED_TIMES = 2
 
 _GROUP_WITHIN_S = 90.0
 """Time limit of a group of ranks: its processes, torch, the group, all sizes."""
-
-_OTHERS_WITHIN_S = 5.0
-"""Time that the other ranks of a group may take after the first."""
 
 
 class _LinkRank:
@@ -160,36 +156,6 @@ def with_bandwidths(row: Row, *, ranks: int) -> Row:
     return {**row, "algbw_bytes_per_s": algorithm, "busbw_bytes_per_s": bus}
 
 
-def _alpha_beta(sizes: Sequence[int], times_s: Sequence[float]) -> tuple[float, float | None]:
-    """Fit time = latency + bytes / bandwidth, by least squares of the relative error.
-
-    Args:
-        sizes: of the messages, in bytes.
-        times_s: of one exchange of each, all above 0.
-
-    Returns:
-        Latency in s, at least 0, and bandwidth in bytes/s; None where more bytes take no longer.
-
-    >>> sizes = [8, 10**6, 10**8]
-    >>> latency, bandwidth = _alpha_beta(sizes, [100e-6 + size / 1e9 for size in sizes])
-    >>> round(latency * 1e6, 6), round(bandwidth)
-    (100.0, 1000000000)
-    """
-    times = np.asarray(times_s, dtype=np.float64)
-    columns = (
-        np.stack([np.ones_like(times), np.asarray(sizes, dtype=np.float64)], axis=1)
-        / times[:, None]
-    )
-    latency, per_byte = (
-        float(value) for value in np.linalg.lstsq(columns, np.ones_like(times), rcond=None)[0]
-    )
-    if latency < 0:
-        weights = columns[:, 1]
-        latency = 0.0
-        per_byte = float(weights.sum() / (weights**2).sum())
-    return latency, 1 / per_byte if per_byte > 0 else None
-
-
 def rank_groups(nodes: Sequence[Node], *, kind: str) -> list[tuple[Node, ...]]:
     """Choose the groups of ranks to measure, each as the nodes of its ranks.
 
@@ -222,8 +188,7 @@ def measure_links(
 
     Returns:
         A row per group: `node_ids` of its ranks, `ranks`, `is_within`, `all_reduces` (see
-        `with_bandwidths`), `latency_s` and `bandwidth_bytes_per_s` of `_alpha_beta`. And why groups
-        could not be measured.
+        `with_bandwidths`). And why groups could not be measured.
     """
     kind = "GPU"
     groups = rank_groups(nodes, kind=kind)
@@ -241,51 +206,28 @@ def measure_links(
         tell(f"timing all-reduces of {where}")
         try:
             all_reduces = _measure_group(group, kind, link_rank)
-        except (ray.exceptions.RayError, TimeoutError, SweepError) as error:
-            problems.append(_why_not(error, where, kind))
+        except (ray.exceptions.RayError, SweepError) as error:
+            reason = str(error) if isinstance(error, SweepError) else error_line(error)
+            problems.append(f"{where} can't all-reduce: {reason}")
             continue
-        latency, bandwidth = _alpha_beta(
-            [row["size_bytes"] for row in all_reduces], [row["time_s"] for row in all_reduces]
-        )
         rows.append(
             {
                 "node_ids": [node.node_id for node in group],
                 "ranks": len(group),
                 "is_within": len(ids) == 1,
                 "all_reduces": all_reduces,
-                "latency_s": latency,
-                "bandwidth_bytes_per_s": bandwidth,
             }
         )
     return rows, problems
-
-
-def _why_not(error: Exception, where: str, kind: str) -> str:
-    """Say why a group could not be measured, with the next step."""
-    if isinstance(error, SweepError):
-        return f"{where} can't all-reduce: {error}"
-    reason = error_line(getattr(error, "cause", None) or error)
-    variable = "GLOO_SOCKET_IFNAME"
-    if kind == "GPU":
-        variable = "NCCL_SOCKET_IFNAME"
-    hint = f"see that nothing holds their resources, and which interface they take ({variable})"
-    return f"{where} could not all-reduce: {reason}; {hint}"
 
 
 def _measure_group(group: Sequence[Node], kind: str, link_rank: type) -> list[Row]:
     """Time the all-reduces of a group.
 
     Raises:
-        SweepError: two of its ranks have one GPU.
+        SweepError: two of its ranks have one GPU, or a rank failed.
     """
-    actor = ray.remote(link_rank)
-    ranks = []
-    for node in group:
-        cpus = 1.0
-        if kind == "GPU":
-            cpus = cpus_of_rank(node)
-        options = {"num_cpus": cpus, "num_gpus": int(kind == "GPU"), "max_restarts": 0}
-        ranks.append(actor.options(**options, scheduling_strategy=pinned_to(node.node_id)).remote())
+    ranks = [rank_on(node, link_rank, with_gpu=kind == "GPU") for node in group]
     try:
         # Ray hides no GPU from a rank that asked for none, and torch may be unable to use one that
         # it asked for.
@@ -294,33 +236,15 @@ def _measure_group(group: Sequence[Node], kind: str, link_rank: type) -> list[Ro
         if on_gpus and (shared := shared_gpu(dict(enumerate(gpus)))):
             raise SweepError(shared)
         address = ray.get(ranks[0].listen.remote(len(ranks)), timeout=_GROUP_WITHIN_S)
-        tasks = [
-            handle.measure.remote(rank, len(ranks), address, on_gpus)
+        tasks = {
+            str(rank): handle.measure.remote(rank, len(ranks), address, on_gpus)
             for rank, handle in enumerate(ranks)
-        ]
-        return [with_bandwidths(row, ranks=len(ranks)) for row in _rows_of(tasks)]
+        }
+        answers, reasons = task_answers(tasks, timeout_s=_GROUP_WITHIN_S, of_actors=True)
+        for reason in reasons.values():
+            variable = "NCCL_SOCKET_IFNAME" if on_gpus else "GLOO_SOCKET_IFNAME"
+            raise SweepError(f"{reason}, and which interface they take ({variable})")
+        return [with_bandwidths(row, ranks=len(ranks)) for row in answers["0"]]
     finally:
         for handle in ranks:
             ray.kill(handle)
-
-
-def _rows_of(tasks: Sequence[Any]) -> list[Row]:
-    """Return the rows that all ranks measured, or raise the error of one.
-
-    Each rank is asked, since Ray prints errors that nobody asks for.
-    """
-    # Where one fails, the others may wait for it.
-    ray.wait(tasks, timeout=_GROUP_WITHIN_S)
-    ended, late = ray.wait(tasks, num_returns=len(tasks), timeout=_OTHERS_WITHIN_S)
-    rows: list[Row] = []
-    errors = []
-    for task in ended:
-        try:
-            rows = ray.get(task)
-        except ray.exceptions.RayError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
-    if late:
-        raise TimeoutError(f"no answer in {_GROUP_WITHIN_S:.0f} s")
-    return rows

@@ -1,8 +1,7 @@
-"""Actor that looks around a node without taking a CPU: what is free, networks and the clock."""
+"""Actor that looks around a node without taking a CPU: what is free, and the clock."""
 
 from __future__ import annotations
 
-import os
 import socket
 import tempfile
 import time
@@ -24,11 +23,9 @@ class Host:
 
         Returns:
             `node`; `versions`; `free_memory_bytes`; `shared_memory_bytes`, None without any;
-            `disks`, by folder as `disk_bytes` gives them; `interfaces`, addresses by name;
-            `gloo_address`, empty where the interface that is asked for is missing;
-            `nccl_interfaces`; `asked`, the variables that choose interfaces; `gpus`, None without
-            NVML; `others_cores`, which other processes than Ray's use, None where unknown, and
-            `cores`, those that ranks may use.
+            `disks`, by folder as `disk_bytes` gives them; `gpus`, None without NVML;
+            `others_cores`, which other processes than Ray's use, None where unknown, and `cores`,
+            those that ranks may use.
         """
         import ray
 
@@ -36,10 +33,7 @@ class Host:
         from dtsweep.hardware.readiness import (
             disk_bytes,
             free_memory_bytes,
-            gloo_address,
             gpus,
-            interfaces,
-            nccl_interfaces,
             shared_memory_bytes,
         )
 
@@ -49,22 +43,12 @@ class Host:
         folders = {
             folder.stat().st_dev: folder for folder in (session, Path(tempfile.gettempdir()))
         }
-        addresses = interfaces()
-        asked = {
-            name: os.environ[name]
-            for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-            if name in os.environ
-        }
         return {
             "node": socket.gethostname(),
             "versions": all_versions(),
             "free_memory_bytes": free_memory_bytes(),
             "shared_memory_bytes": shared_memory_bytes(),
             "disks": {str(folder): disk_bytes(folder) for folder in folders.values()},
-            "interfaces": addresses,
-            "gloo_address": gloo_address(os.environ, addresses, socket.gethostname()),
-            "nccl_interfaces": nccl_interfaces(asked.get("NCCL_SOCKET_IFNAME"), list(addresses)),
-            "asked": asked,
             "gpus": gpus(),
             **dict(zip(("others_cores", "cores"), other_load.use() or (None, None), strict=True)),
         }

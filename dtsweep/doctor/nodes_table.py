@@ -27,8 +27,6 @@ def print_diagnosis(
     if rows:
         say(console, "Matrix products", style="bold")
         print_table(rate_columns(rows), console=console)
-        say(console, "\nCounters and versions", style="bold")
-        print_table(node_columns(rows), console=console)
     if answered := [row for row in hosts if "error" not in row]:
         say(console, "\nHosts", style="bold")
         print_table(host_table_columns(answered), console=console)
@@ -41,34 +39,19 @@ def print_diagnosis(
 
 def rate_columns(rows: _Rows) -> dict[str, list[str]]:
     """Table columns of matrix products: a line for each node and precision."""
-    lines = [(row, precision, speed) for row in rows for precision, speed in row["rates"].items()]
-    return {
-        "node": [row["node"] for row, _, _ in lines],
-        "device": [
-            row["device"] if row["is_gpu"] else f"{row['device']} × {row['threads']}"
-            for row, _, _ in lines
-        ],
-        "precision": [precision for _, precision, _ in lines],
-        "measured\nTFLOP/s": [_format_tera(speed["measured_flops_per_s"]) for _, _, speed in lines],
-        "peak\nTFLOP/s": [_format_tera(speed["peak_flops_per_s"]) for _, _, speed in lines],
-        "share": [f"{speed['share']:.0%}" if speed["share"] else "" for _, _, speed in lines],
-    }
-
-
-def node_columns(rows: _Rows) -> dict[str, list[str]]:
-    """Table columns of counters and versions: a line for each node."""
-    answers = {True: "yes", False: "no", None: ""}
-    packages = ("python", "torch", "ray", "dtsweep")
-    return {
-        "node": [row["node"] for row in rows],
-        "NVML": [answers[row["nvml"]] for row in rows],
-        "RAPL": [answers[row["rapl"]] for row in rows],
-        "clock": [row["clock_source"] or "unknown" for row in rows],
-        **{
-            package: [row["versions"].get(f"{package}_version", "") for row in rows]
-            for package in packages
-        },
-    }
+    headers = ("node", "device", "precision", "measured\nTFLOP/s", "peak\nTFLOP/s", "share")
+    lines = [
+        (
+            row["node"],
+            row["device"] if row["is_gpu"] else f"{row['device']} × {row['threads']}",
+            precision,
+            *(_format_tera(speed[name]) for name in ("measured_flops_per_s", "peak_flops_per_s")),
+            f"{speed['share']:.0%}" if speed["share"] else "",
+        )
+        for row in rows
+        for precision, speed in row["rates"].items()
+    ]
+    return dict(zip(headers, map(list, zip(*lines, strict=True)), strict=True))
 
 
 def host_table_columns(rows: _Rows) -> dict[str, list[str]]:
@@ -81,30 +64,20 @@ def host_table_columns(rows: _Rows) -> dict[str, list[str]]:
             f"{round(row['clock_offset_s'] * 1e3, 1) + 0.0:.1f} ± {row['clock_error_s'] * 1e3:.1f}"
             for row in rows
         ],
-        "gloo\nlistens on": [row["gloo_address"] or "none" for row in rows],
         "memory\nfree GiB": [_format_gib(row["free_memory_bytes"]) for row in rows],
         "shared\nGiB": [_format_gib(row["shared_memory_bytes"]) for row in rows],
         "disk\nfree GiB": [_format_gib(disk["free_bytes"]) for disk in disks],
     }
     if any(row["gpus"] for row in rows):
         columns["GPUs"] = [str(len(row["gpus"])) if row["gpus"] is not None else "" for row in rows]
-        columns["NCCL\ntakes"] = [", ".join(row["nccl_interfaces"]) or "none" for row in rows]
     return columns
 
 
 def _print_link(link: Mapping[str, Any], *, console: Console) -> None:
-    if link["is_within"]:
-        where = f"within {link['nodes']}"
-    else:
-        where = f"between {link['nodes']}"
-    title = f"\nAll-reduce of {link['ranks']} ranks {where} ({link['backend']})"
-    say(console, title, style="bold")
+    where = "within" if link["is_within"] else "between"
+    title = f"All-reduce of {link['ranks']} ranks {where} {link['nodes']} ({link['backend']})"
+    say(console, f"\n{title}", style="bold")
     print_table(link_columns(link["all_reduces"]), console=console)
-    bandwidth = link["bandwidth_bytes_per_s"]
-    rate = "an unknown bandwidth"
-    if bandwidth:
-        rate = f"{format_number(bandwidth / 1e9, digits=3)} GB/s"
-    say(console, f"time = {format_number(link['latency_s'] * 1e6, digits=3)} µs + size / {rate}")
 
 
 def link_columns(rows: _Rows) -> dict[str, list[str]]:

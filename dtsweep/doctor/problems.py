@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dtsweep.doctor.examine import Row
 from dtsweep.doctor.gpu_problems import find_slow_gpus
@@ -27,14 +27,16 @@ def find_problems(
     """Say in one line each what is wrong and what to do about it."""
     if not rows and not can_grow:
         return ["no node has CPUs or GPUs: add a worker node (ray start --address HOST:PORT)"]
-    named_problems = []
+    return named_problems(rows, lambda row: _problems_of(row, rows, driver_versions))
+
+
+def named_problems(rows: Sequence[Row], problems_of: Callable[[Row], list[str]]) -> list[str]:
+    """Problems of rows with the names of their nodes; one without an answer has that one."""
+    named = []
     for row in rows:
-        if "error" in row:
-            problems = [row["error"]]
-        else:
-            problems = _problems_of(row, rows, driver_versions)
-        named_problems += [f"{row['node']}: {problem}" for problem in problems]
-    return named_problems
+        problems = [row["error"]] if "error" in row else problems_of(row)
+        named += [f"{row['node']}: {problem}" for problem in problems]
+    return named
 
 
 def _problems_of(row: Row, rows: Sequence[Row], driver_versions: Mapping[str, str]) -> list[str]:

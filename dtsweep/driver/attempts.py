@@ -130,7 +130,7 @@ class Attempts:
             self._placement.free_nodes()
 
     def begin_next(self, name: str) -> dict[str, Any] | None:
-        """Begin the next attempt, in the first slot that is free; None where none is.
+        """Begin the next attempt, in the first slot that is free; None without one.
 
         Returns:
             What `TrialRunner` needs: task, slot, places, namespace.
@@ -260,7 +260,9 @@ class Attempts:
         self, ended: Running, trial: Trial, task: Task, result: AttemptResult, status: str
     ) -> None:
         """Take out the trials that would end as this one, and queue another attempt at it."""
-        _note_training(self._queue, task, result)
+        measured = result.results[0].measured if result.status == "ok" else None
+        if measured and measured.is_censored is False and measured.time_to_loss_s:
+            self._queue.note_training(task, measured.time_to_loss_s)
         facts = memory_facts(result.results)
         self._recorder.store_pruned(self._queue.prune(trial, status, facts))
         given_up = self._queue.give_up(ended.slot, task, hopeless_for=result.hopeless_for)
@@ -336,12 +338,3 @@ class Attempts:
         # Where the results can't be written to, the run has said so.
         with suppress(StorageError):
             self._recorder.store_logs(logs)
-
-
-def _note_training(queue: Queue, task: Task, result: AttemptResult) -> None:
-    """Tell the queue how long an attempt has trained until it reached the target, if it did."""
-    if result.status != "ok":
-        return
-    measured = result.results[0].measured
-    if measured and measured.is_censored is False and measured.time_to_loss_s:
-        queue.note_training(task, measured.time_to_loss_s)

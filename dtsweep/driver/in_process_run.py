@@ -58,7 +58,12 @@ def run_in_process(planned: PlannedRun) -> RunTally:
     )
     recorder = planned.recorder(planned.sweep)
     queue = planned.queue(planned.sweep, recorder.sources)
-    supply = Supply(planned, queue, recorder, lay_out=_in_order)
+
+    def in_order(plan: Plan) -> BatchLayout:
+        # Canaries would watch this process alone.
+        return BatchLayout(groups=groups_of(plan.to_run, fresh=False))
+
+    supply = Supply(planned, queue, recorder, lay_out=in_order)
     machine = NodeLife(node_id=socket.gethostname(), node_type="this-machine", began=time.time())
     account = NodeAccount(
         lambda: [machine], prices=planned.options.prices, say=planned.progress.say
@@ -71,11 +76,6 @@ def run_in_process(planned: PlannedRun) -> RunTally:
     account.close()
     recorder.say(account.words())
     return recorder.tally
-
-
-def _in_order(plan: Plan) -> BatchLayout:
-    """All trials, one after the other; canaries would watch this process alone."""
-    return BatchLayout(groups=groups_of(plan.to_run, fresh=False))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from dtsweep.cluster.capacity import Cluster
@@ -39,6 +39,8 @@ from dtsweep.session.session_settings import Code, Settings
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.settings import Sweep
 
+_STOPPED = "{} has stopped, or can't be reached any more"
+
 _LAST_WORDS_S = 5.0
 """Time limit to store what waits where Ray hangs after its cluster has stopped."""
 
@@ -62,7 +64,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
         # After Ray has started: it takes SIGTERM for itself.
         signals_noted() as signals,
     ):
-        stopped = f"{cluster.name} has stopped, or can't be reached any more"
+        stopped = _STOPPED.format(cluster.name)
         heartbeat = heartbeat_of_ray()
 
         def last_words() -> None:
@@ -86,27 +88,28 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
             prepared = prepare(planned.sweep, planned.plan, cluster)
             if fewer := fewer_sessions(planned.sweep, prepared):
                 planned.progress.say(fewer)
-            planned.take_account(_account_of(planned, prepared))
-            settings = _slot_settings(planned, prepared, cluster, code=code, storage=str(storage))
-            watch = _Watch(
-                heartbeat=heartbeat, cluster_gone=cluster_gone, signals=signals, stopped=stopped
+            prices = planned.options.prices
+            planned.take_account(
+                NodeAccount(
+                    lives_on_ray(resources_of_worker(prepared.sweep), prices),
+                    prices=prices,
+                    say=planned.progress.say,
+                    shares_nodes=prepared.sweep.resources.share_nodes,
+                )
             )
-            tally = _drive(planned, prepared, settings, watch)
+            settings = _slot_settings(planned, prepared, cluster, code=code, storage=str(storage))
+            tally = _drive(
+                planned,
+                prepared,
+                settings,
+                heartbeat=heartbeat,
+                cluster_gone=cluster_gone,
+                signals=signals,
+            )
             if tally.cluster_error is None:
                 planned.budget.close()
                 _say_cost(planned, cluster)
             return tally
-
-
-def _account_of(planned: PlannedRun, prepared: Prepared) -> NodeAccount:
-    """Begin to count what nodes cost."""
-    prices = planned.options.prices
-    return NodeAccount(
-        lives_on_ray(resources_of_worker(prepared.sweep), prices),
-        prices=prices,
-        say=planned.progress.say,
-        shares_nodes=prepared.sweep.resources.share_nodes,
-    )
 
 
 def _say_cost(planned: PlannedRun, cluster: Cluster) -> None:
@@ -125,23 +128,14 @@ def _say_cost(planned: PlannedRun, cluster: Cluster) -> None:
         planned.progress.say(line)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Watch:
-    """Events that may end a run early."""
-
-    heartbeat: Heartbeat
-    cluster_gone: threading.Event
-    """Set once the cluster has stopped."""
-
-    signals: list[int]
-    """Signals that came."""
-
-    stopped: str
-    """Message for a cluster that has stopped."""
-
-
 def _drive(
-    planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], watch: _Watch
+    planned: PlannedRun,
+    prepared: Prepared,
+    settings: Sequence[Settings],
+    *,
+    heartbeat: Heartbeat,
+    cluster_gone: threading.Event,
+    signals: list[int],
 ) -> RunTally:
     recorder = planned.recorder(prepared.sweep)
     queue = planned.queue(prepared.sweep, recorder.sources, slots=len(settings))
@@ -149,23 +143,28 @@ def _drive(
         queue.knows_interference()
     supply = Supply(planned, queue, recorder, lay_out=partial(lay_out, prepared))
     attempts: Attempts | None = None
+    # A single session uses all nodes.
+    nodes = None
+    if len(settings) > 1:
+        shares_nodes = prepared.sweep.resources.share_nodes
+        nodes = StayingNodes(resources_of_worker(prepared.sweep), shares_nodes=shares_nodes)
     try:
-        with _raises_cluster_gone(watch.heartbeat):
+        with _raises_cluster_gone(heartbeat):
             attempts = Attempts(
                 queue,
                 settings,
                 recorder,
                 supply=supply,
-                nodes=_nodes_of(prepared),
+                nodes=nodes,
                 account=planned.budget.account,
-                head_answers=watch.heartbeat.answers,
+                head_answers=heartbeat.answers,
             )
-        with stopped_on_error(attempts), _raises_cluster_gone(watch.heartbeat):
+        with stopped_on_error(attempts), _raises_cluster_gone(heartbeat):
             with planned.progress:
                 run_tuners(
                     attempts,
-                    watch.signals,
-                    watch.cluster_gone,
+                    signals,
+                    cluster_gone,
                     budget=planned.budget,
                     storage=settings[0].storage,
                 )
@@ -182,7 +181,7 @@ def _drive(
     except StorageError as error:
         recorder.tally.storage_error = str(error)
     except ClusterGoneError:
-        recorder.tally.cluster_error = watch.stopped
+        recorder.tally.cluster_error = _STOPPED.format(prepared.cluster.name)
         lost = _unstored(attempts, status="node_lost", reason="the cluster has stopped")
         recorder.store_unmeasured(lost)
     return recorder.tally
@@ -242,15 +241,6 @@ def _slot_settings(
         is_autoscaled=cluster.autoscaler is not None,
     )
     return [settings] * resources.concurrent
-
-
-def _nodes_of(prepared: Prepared) -> StayingNodes | None:
-    """Nodes of sessions that run at the same time; None where a single one does."""
-    resources = prepared.sweep.resources
-    if resources.concurrent == 1:
-        return None
-    per_worker = resources_of_worker(prepared.sweep)
-    return StayingNodes(per_worker, shares_nodes=resources.share_nodes)
 
 
 def asked_of_cluster(

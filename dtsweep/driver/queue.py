@@ -307,8 +307,11 @@ class Queue:
         return replace(task, train_s=min(task.train_s, self._race.limit_s), checkpoint=folder)
 
     def _with_tasks(self, group: Iterable[Queued]) -> list[tuple[Trial, Task]]:
-        trials = [(trial, attempt) for trial, attempt in group if not trial.is_canary]
-        return [(trial, self._task_of(trial, attempt)) for trial, attempt in trials]
+        return [
+            (trial, self._task_of(trial, attempt))
+            for trial, attempt in group
+            if not trial.is_canary
+        ]
 
     def _watch_smaller(self, queue: SlotQueue, full: Point) -> None:
         """Use a smaller micro-batch for canaries, in this session and later ones.

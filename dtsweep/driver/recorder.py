@@ -119,7 +119,8 @@ class Recorder:
                 self._sweep, trial.point, task, result.facts, results, harness=self._harness
             ),
             # The slot's: it also knows of ranks that did not answer.
-            **{"status": result.status, "reason": result.reason},
+            "status": result.status,
+            "reason": result.reason,
             "session": result.session,
             "session_workers": result.session_workers,
         }
@@ -168,7 +169,10 @@ class Recorder:
         reason = f"its numbers can't be stored ({error_line(error)}); measured as {result.status}"
         row = {
             **task_row(self._sweep, trial.point, task),
-            **{"role": trial.role, "status": "storage", "reason": reason, "started_at": started_at},
+            "role": trial.role,
+            "status": "storage",
+            "reason": reason,
+            "started_at": started_at,
             "session": result.session,
         }
         try:

@@ -192,7 +192,10 @@ def execute(sweep: Sweep, candidates: Sequence[Candidate], options: Options) -> 
             if unwritable is None:
                 progress.end_rounds(planned.plan)
                 record.renew_certificate()
-            return _nothing_run(planned)
+            # What is skipped is stored all the same.
+            tally = planned.recorder(planned.sweep).tally
+            outbox.close()
+            return tally
         planned = replace(planned, record=record)
         record.node_account = planned.record_of_nodes
         if (words := other_load.words()) is not None:
@@ -260,13 +263,6 @@ def _earlier_cost(results: Results, options: Options, progress: Progress) -> flo
     if known:
         progress.say(f"spent by earlier runs: {usd(sum(known))} of {usd(options.max_cost_usd)}")
     return sum(known)
-
-
-def _nothing_run(planned: PlannedRun) -> RunTally:
-    """Store what is skipped, where all else is done."""
-    tally = planned.recorder(planned.sweep).tally
-    planned.outbox.close()
-    return tally
 
 
 def _carried_out(planned: PlannedRun, record: RunWriter) -> RunTally:

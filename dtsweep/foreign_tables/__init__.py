@@ -2,16 +2,14 @@
 
 Readers; imports pandas in functions alone. In reading order:
 
-    table        frames of CSV and JSON files
-    map_file     reads and drafts maps: what each column of results comes from
-    translate    rows of a table, in the columns of results
-    identify     names of points, trials and attempts, and which of them are new
-    import_rows  reads tables, translates their rows, and stores what is new
+    complete     what follows from the numbers of a row, and which of them contradict each other
+    table        rows of files, whose columns are those of results
+    import_rows  names points and trials of a table's rows, and stores what is new
     to_csv       CSV of trials
 """
 
 from __future__ import annotations
 
-from dtsweep.foreign_tables.import_rows import Imported, import_tables
+from dtsweep.foreign_tables.import_rows import store_table
 
-__all__ = ["Imported", "import_tables"]
+__all__ = ["store_table"]

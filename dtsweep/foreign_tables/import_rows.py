@@ -1,155 +1,138 @@
-"""Reads tables, translates their rows, and stores those that are new."""
+"""Names points and trials of a table's rows, and stores those that are new.
+
+- A point is a digest of all settings of a row. `1` and `1.0` are equal.
+- A trial is a row by its values, and its number among the equal rows of an import.
+- Rows of a point in one environment on one number of hosts are repeats.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dtsweep.errors import SweepError, quoted
-from dtsweep.foreign_tables.identify import new_trials, point_of
-from dtsweep.foreign_tables.map_file import Map
-from dtsweep.foreign_tables.table import MOST_ROWS, read_table
-from dtsweep.foreign_tables.translate import SETTING, completed, translated
+from dtsweep.foreign_tables.complete import completed
+from dtsweep.foreign_tables.table import OF_A_POINT, SETTING, read_table
 from dtsweep.provenance.versions import versions
 from dtsweep.results.lease import leased
 from dtsweep.results.pack import unmeasured_files
 from dtsweep.results.schema import IMPORTED
 from dtsweep.results.store import Results
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-_NUMBER_AS_SETTING = (
-    r"0|-?[1-9][0-9]{0,14}|-?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]{1,3})?"
-    r"|-?[0-9]+[eE][+-][0-9]{1,3}|-?[1-9]e[1-9][0-9]?"
-)
-"""Texts that are a number as a setting: 0012 is a name, and 77e4321 and 5e00 are commits."""
+from dtsweep.text import count_of
 
 
-@dataclass(frozen=True, kw_only=True)
-class Imported:
-    """Counts of an import."""
-
-    rows: int
-    kept: int
-    points: int
-    """Points of the rows that are kept."""
-
-    added: int
-    """Rows that were not stored before."""
-
-    flagged: Mapping[str, Sequence[str]]
-    """Places of rows whose numbers can't all be true, by what is wrong: stored, not used."""
-
-    skipped: Mapping[str, Sequence[str]]
-    """Places of rows that are not stored, by the reason."""
-
-
-def import_tables(
-    tables: Sequence[str | Path],
-    table_map: Map,
+def store_table(
+    table: str | Path,
+    names: Mapping[str, str],
     *,
     results: str | Path,
     say: Callable[[str], None] = print,
-) -> Imported:
-    """Import tables as results of the harness `imported`.
-
-    All tables are read before anything is stored.
+) -> list[str]:
+    """Import a table as results of the harness `imported`.
 
     Args:
-        tables: files. They are of one environment.
-        table_map: which of their columns give which of results.
+        table: a file, as `read_table` takes it. It has the name of the rows' environment.
+        names: columns of the table, by the column of results that each gives.
         results: folder or URI of the results.
         say: takes lines for the user, while another run holds the place.
 
+    Returns:
+        Lines for the user: how many rows are kept, flagged, skipped and new.
+
     Raises:
-        SweepError: a table or a cell can't be read.
+        SweepError: the table or a cell can't be read; nothing is stored.
         StorageError: the results can't be written.
     """
-    import pandas as pd
-
-    source = table_map.constants.get("source", Path(tables[0]).stem)
-    table = pd.concat([read_table(Path(table), table_map.read) for table in tables])
-    if len(table) > MOST_ROWS:
-        raise SweepError(f"the tables have more than {MOST_ROWS:,} rows; split them into parts")
-    store = Results(results)
-    frame, types = _typed(translated(table, table_map), store)
-    rows = []
-    flagged: dict[str, list[str]] = {}
-    skipped: dict[str, list[str]] = {}
-    for place, cells in zip(frame.index, frame.to_dict("records"), strict=True):
-        row = {"workload": source, "imported_from": place, "status": "ok"}
-        row |= {str(name): cell for name, cell in cells.items() if pd.notna(cell)}
-        reason = completed(row)
+    source = Path(table).stem
+    rows, types = read_table(Path(table), names)
+    complete: list[dict[str, Any]] = []
+    places: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        title, reason = "skipped", completed(row)
+        if reason is None:
+            row.setdefault("workload", source)
+            row["env_id"] = ":".join(["imported", source, *filter(None, [row.get("devices")])])
+            row["point_id"] = _point_of(row)
+            complete.append(row)
+            title, reason = "flagged", row.get("implausible")
         if reason is not None:
-            skipped.setdefault(reason, []).append(place)
-            continue
-        rows.append(row)
-        if "implausible" in row:
-            flagged.setdefault(row["implausible"], []).append(place)
+            places.setdefault((title, reason), []).append(row["imported_from"])
+    store = Results(results)
     with leased(store.storage, say):
-        added = _store(store, rows, types, source=source)
-    kept = [row for row in rows if "implausible" not in row]
-    return Imported(
-        rows=len(table),
-        kept=len(kept),
-        points=len(set(map(point_of, kept))),
-        added=added,
-        flagged=flagged,
-        skipped=skipped,
-    )
+        added = _store(store, complete, types)
+    kept = [row["point_id"] for row in complete if "implausible" not in row]
+    return [
+        f"{count_of(len(rows), 'row')}: {len(kept)} kept ({count_of(len({*kept}), 'point')})",
+        *(f"{len(of)} {title}, as {of[0]}: {reason}" for (title, reason), of in places.items()),
+        f"{count_of(added, 'new row')} in {results}. Next: dtsweep report {results}",
+    ]
 
 
-def _typed(frame: pd.DataFrame, store: Results) -> tuple[pd.DataFrame, dict[str, type]]:
-    """Frame whose settings are numbers where all values of a column are, and their types.
-
-    Raises:
-        SweepError: a setting is text here and a number in the results.
-    """
-    schema = store.trials({"trial_id"}).schema
-    stored = {name: str(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
-    types: dict[str, type] = {}
-    for name in frame.columns[frame.columns.str.startswith(SETTING)]:
-        texts = frame[name].astype("str")
-        if texts.isna().all():
-            continue
-        setting = name.removeprefix(SETTING)
-        earlier = stored.get(name, "null")
-        is_number = texts.str.fullmatch(_NUMBER_AS_SETTING, na=True).all()
-        if not is_number and earlier not in ("null", "string"):
-            raise SweepError(
-                f"setting {quoted(setting)} is text in the tables, and {earlier} in {store}; "
-                "rename it in [settings] of the map"
-            )
-        types[setting] = str
-        frame[name] = texts
-        if is_number and earlier != "string":
-            types[setting] = float
-            frame[name] = texts.astype("float64").convert_dtypes()
-            if frame[name].dtype == "Int64":
-                types[setting] = int
-    return frame, types
+def _point_of(row: Mapping[str, Any]) -> str:
+    names = [name for name in row if name in OF_A_POINT or name.startswith(SETTING)]
+    return _digest({name: row[name] for name in names})
 
 
-def _store(
-    store: Results, rows: Sequence[dict[str, Any]], types: Mapping[str, type], *, source: str
-) -> int:
+def _digest(values: Mapping[str, Any]) -> str:
+    """16 hex digits of values, of which 1 and 1.0 are equal."""
+    plain = {**values}
+    for name, value in values.items():
+        if isinstance(value, float) and value.is_integer():
+            plain[name] = int(value)
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _store(store: Results, rows: Sequence[dict[str, Any]], types: Mapping[str, type]) -> int:
     """Store the rows that are new; returns their number."""
     stored = store.attempts({"trial_id", "harness", "row_number", "point_id", "env_id", "hosts"})
     earlier = [row for row in stored if row["harness"] == IMPORTED]
-    new = new_trials(rows, earlier, source=source)
     first = max((row["row_number"] or 0 for row in stored), default=0) + 1
     version = versions()["dtsweep_version"]
+    new = _new_trials(rows, earlier)
     for number, row in enumerate(new, start=first):
-        row |= {"harness": IMPORTED, "role": "trial", "dtsweep_version": version, "flags": []}
-        row["row_number"] = number
+        row |= {
+            "harness": IMPORTED,
+            "role": "trial",
+            "row_number": number,
+            "dtsweep_version": version,
+            "status": "ok",
+            "flags": [],
+        }
         if "implausible" in row:
-            reason = "its numbers can't all be true: see the column implausible"
-            row |= {"status": "skipped", "reason": reason, "flags": ["implausible"]}
+            row["status"] = "skipped"
+            row["reason"] = "its numbers can't all be true: see the column implausible"
+            row["flags"] = ["implausible"]
         if row["workers"] > 1 and "comm_share" not in row:
             row["comm_reason"] = "the imported table says nothing of the exchange"
     if new:
         store.write(unmeasured_files(new, workload_types=types))
     return len(new)
+
+
+def _new_trials(
+    rows: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Select the rows that are not among `earlier` ones, with repeats, trials and attempts."""
+    known = {one["trial_id"] for one in earlier}
+    repeats = Counter((one["point_id"], one["env_id"], one["hosts"]) for one in earlier)
+    equal: Counter[str] = Counter()
+    new = []
+    for row in rows:
+        content = _digest({**row, "imported_from": None})
+        equal[content] += 1
+        trial_id = _digest({"content": content, "number": equal[content]})
+        if trial_id in known:
+            continue
+        place = (row["point_id"], row["env_id"], row.get("hosts"))
+        repeats[place] += 1
+        names = {
+            "trial_id": trial_id,
+            "attempt_id": trial_id + content,
+            "attempt": 1,
+            "repeat": repeats[place],
+        }
+        new.append({**row, **names})
+    return new

@@ -10,7 +10,7 @@ Ranks, and doctor's task on each node; imports torch, NVML and psutil. In readin
     nvml            what NVML says of a device, unknown where it says nothing
     host            counters of a host: network and CPU energy
     other_load      CPU use of other processes, on the cores that we may use
-    readiness       what a host has left for a run: memory, disk, networks, idle GPUs
+    readiness       what a host has left for a run: memory, disk, idle GPUs
     telemetry       what devices and hosts did in a window: columns of `ranks`, stored as they come
     memory          the peak of a trial, and cleaning up after it
     peaks           what a device can do: a table, and a matrix product

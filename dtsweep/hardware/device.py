@@ -1,4 +1,4 @@
-"""Waiting for a device, and for all ranks."""
+"""Waiting for a device, and for all ranks; what a device is for a compiler."""
 
 from __future__ import annotations
 
@@ -20,6 +20,25 @@ def compute_capability(device: torch.device) -> tuple[int, int] | None:
     if device.type != "cuda" or torch.version.hip is not None:
         return None
     return torch.cuda.get_device_capability(device)
+
+
+def has_compiler(device: torch.device) -> bool:
+    """True if kernels can be made for a device: by a C++ compiler for a CPU, by Triton for a GPU.
+
+    Imports torch's compiler, which takes seconds.
+    """
+    if device.type != "cpu":
+        from torch.utils._triton import has_triton
+
+        return bool(has_triton())
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return False
+    return True
 
 
 def barrier(device: torch.device) -> None:

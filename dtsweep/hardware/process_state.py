@@ -6,6 +6,7 @@ thread that one trial leaves behind would be part of all later trials.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import io
 import os
@@ -27,11 +28,14 @@ _END_S = 1.0
 _LIBRARIES = frozenset({"dtsweep", "ray", "torch", "tqdm"})
 """Packages whose threads may stay: they start one per process, which waits for its next use."""
 
-_SET_BY_TORCH = frozenset({"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"})
-"""Variables that torch sets when a part of it is used first."""
+_SET_BY_TORCH = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_CACHE_DIR")
+"""Beginnings of variables that torch sets when a part of it is used first."""
 
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "compile_worker")
 """Parts of the command lines of child processes that Python and torch keep for their next use."""
+
+_PR_SET_PDEATHSIG = 1
+"""Number of Linux: send this process a signal when its parent ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +70,6 @@ class ProcessState:
         """
         self._settings = [(setting, setting.read()) for setting in _settings()]
         self._environment = dict(os.environ)
-        self._folder = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
         self._stream_objects = {name: getattr(sys, name) for name in ("stdout", "stderr")}
         self._stream_files = {number: os.dup(number) for number in (1, 2)}
         self._threads = set(threading.enumerate())
@@ -79,7 +82,6 @@ class ProcessState:
         """Restore what has changed, and end new child processes."""
         changed = [
             *self._restored_environment(),
-            *self._restored_folder(),
             *self._restored_streams(),
         ]
         settings, remaining = _put_back(self._settings)
@@ -98,7 +100,7 @@ class ProcessState:
             name
             for name in before.keys() | os.environ.keys()
             if before.get(name) != os.environ.get(name)
-            and not (name in _SET_BY_TORCH and name not in before)
+            and not (name.startswith(_SET_BY_TORCH) and name not in before)
         )
         for name in changed:
             if name in before:
@@ -107,12 +109,6 @@ class ProcessState:
                 del os.environ[name]
         if changed:
             yield f"environment variables ({', '.join(changed)})"
-
-    def _restored_folder(self) -> Iterator[str]:
-        if not _is_working_directory(self._folder):
-            os.fchdir(self._folder)
-            yield "working directory"
-        os.close(self._folder)
 
     def _restored_streams(self) -> Iterator[str]:
         for number, copy in self._stream_files.items():
@@ -154,36 +150,29 @@ def _put_back(settings: Sequence[tuple[_Setting, Any]]) -> tuple[list[str], list
 
 def _settings() -> Iterator[_Setting]:
     """Yield the settings of this process that can be read and set; `backend_flags` has torch's."""
-    yield _Setting("sys.path", lambda: list(sys.path), _put_path)
+    yield _Setting("working directory", _folder, os.chdir)
+    yield _Setting("sys.path", _path, _put_path)
     yield _Setting(
         "CPU affinity",
         functools.partial(os.sched_getaffinity, 0),
         functools.partial(os.sched_setaffinity, 0),
     )
-    # Only the main thread can set handlers; in a rank of Ray Train the workload is in another.
-    if threading.current_thread() is threading.main_thread():
-        for number in signal.Signals:
-            yield _Setting(
-                f"handler of {number.name}",
-                functools.partial(signal.getsignal, number),
-                functools.partial(_put_handler, number),
-            )
+
+
+def _folder() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:  # it was removed
+        return ""
+
+
+def _path() -> list[str]:
+    """The import path, without what setuptools adds to it: torch's compiler imports that."""
+    return [folder for folder in sys.path if not folder.endswith("setuptools/_vendor")]
 
 
 def _put_path(before: list[str]) -> None:
     sys.path[:] = before
-
-
-def _put_handler(number: int, handler: Any) -> None:
-    if handler is not None:  # one that was not set by Python can't be set again
-        signal.signal(number, handler)
-
-
-def _is_working_directory(folder: int) -> bool:
-    try:
-        return os.path.samestat(Path().stat(), os.fstat(folder))
-    except FileNotFoundError:  # the working directory was removed
-        return False
 
 
 def _is_same_file(number: int, copy: int) -> bool:
@@ -207,6 +196,13 @@ def child_pids(tasks: str = "*", *, pid: int | str = "self") -> Iterator[int]:
     for task in Path(f"/proc/{pid}/task").glob(tasks):
         with suppress(OSError):  # the thread has ended, or the kernel has no such list
             yield from map(int, (task / "children").read_text().split())
+
+
+def end_with(parent: int) -> None:
+    """Have this process killed when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)  # it has ended already
 
 
 def _end_children(pids: Collection[int], *, until: float) -> tuple[list[str], list[str]]:
@@ -250,11 +246,20 @@ def _own_child(pid: int) -> psutil.Process | None:
 def _still_running(before: Collection[threading.Thread], *, until: float) -> Iterator[str]:
     """Wait for new threads of Python; yield those that still run."""
     for thread in threading.enumerate():
-        if thread in before or _package_of(thread) in _LIBRARIES:
+        if thread in before or _package_of(thread) in _LIBRARIES or thread in _of_compiler():
             continue
         _join(thread, until=until)
         if thread.is_alive():
             yield f"thread {thread.name}"
+
+
+def _of_compiler() -> Collection[threading.Thread]:
+    """Threads of the pool with which torch compiles, one per process; none before it has."""
+    compiler: Any = sys.modules.get("torch._inductor.async_compile")
+    if compiler is None or not compiler.AsyncCompile.pool.cache_info().currsize:
+        return ()
+    threads: Collection[threading.Thread] = compiler.AsyncCompile.pool()._threads
+    return threads
 
 
 def _join(thread: threading.Thread, *, until: float) -> None:

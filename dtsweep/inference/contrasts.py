@@ -209,8 +209,14 @@ def _unpaired_contrasts(
         if not assumes_equal:
             unlike = _unlike_pairs(pool, first, second, among=pooled)
             pooled &= ~unlike
-            unpooled = _by_the_other(
-                launches, first, second, unpooled, where=unlike & (fewest == 1)
+            # A point with one launch gets the variance of the other point of the pair.
+            is_single = unlike & (fewest == 1)
+            of_a_launch = np.add.outer(launches.residual_ss[first], launches.residual_ss[second])
+            of_a_launch = of_a_launch / (both - 2.0)
+            variance = of_a_launch * np.add.outer(1 / counts[first], 1 / counts[second])
+            unpooled = VarianceEstimate(
+                np.where(is_single, variance, unpooled.variance),
+                np.where(is_single, both - 2.0, unpooled.degrees),
             )
         return half_width_of(
             pool,
@@ -247,24 +253,6 @@ def _narrower(
     is_narrower = ~(bounded[0] >= intervals[0]) & ~np.isnan(bounded[0])
     narrower = (np.where(is_narrower, *pair) for pair in zip(bounded, intervals, strict=True))
     return *narrower, np.where(is_narrower, sigma, np.nan)
-
-
-def _by_the_other(
-    launches: Launches,
-    first: Rows,
-    second: Rows,
-    unpooled: VarianceEstimate,
-    *,
-    where: NDArray[np.bool_],
-) -> VarianceEstimate:
-    """Give points with one launch the variance of the other point of the pair, `where` asked."""
-    counts, residual_ss = launches.counts, launches.residual_ss
-    degrees = np.add.outer(counts[first], counts[second]) - 2.0
-    of_a_launch = np.add.outer(residual_ss[first], residual_ss[second]) / degrees
-    variance = of_a_launch * np.add.outer(1 / counts[first], 1 / counts[second])
-    return VarianceEstimate(
-        np.where(where, variance, unpooled.variance), np.where(where, degrees, unpooled.degrees)
-    )
 
 
 def _unlike_pairs(

@@ -87,7 +87,7 @@ def forecast_of(
     rows = np.union1d(contenders[best_first[:_MOST_POINTS]], [chosen])
     cells, place = np.ix_(rows, rows), int(np.flatnonzero(rows == chosen)[0])
     error, degrees = differences.error[cells], differences.degrees[cells]
-    launches = np.maximum(1, differences.launches[cells])
+    launches, drift = np.maximum(1, differences.launches[cells]), differences.drift[cells]
     estimate: Numbers = differences.estimate[cells][:, place]
     # True errors over their estimates; squared errors of a pair are sums of two points'.
     rng, typical = np.random.default_rng(0), float(np.clip(np.nanmedian(degrees), 1, 1e6))
@@ -101,33 +101,17 @@ def forecast_of(
         means = estimate + shifts * (1 - share[place]) ** 0.5
         free = degrees + further * max(1, len(rows) - 1)
         limits = [students_t(free, level=level) * error * share**0.5 for level in levels]
-        is_over = _is_decided(
-            means, noise, limits, differences.drift[cells], prices[rows], zone=zone
-        )
-        chances[further - 1] = is_over.mean()
+        # The means show the best point, or one equal to it and no cheaper.
+        leaders = means.argmin(axis=1)
+        gaps = means - means.min(axis=1, keepdims=True)
+        of_difference, of_zone = (noise * limit[leaders] + drift[leaders] for limit in limits)
+        is_worse = gaps > of_difference
+        np.put_along_axis(is_worse, leaders[:, None], values=True, axis=1)
+        is_within = of_zone - gaps <= zone
+        np.put_along_axis(is_within, leaders[:, None], values=True, axis=1)
+        # A cheaper point has to be known to be worse, or to be equal itself.
+        is_dearer = prices[rows] >= prices[rows][leaders][:, None]
+        is_settled = is_dearer | is_worse | (gaps + of_zone <= zone)
+        is_decided = is_worse.all(axis=1) | (is_within & is_settled).all(axis=1)
+        chances[further - 1] = is_decided.mean()
     return Forecast(chances=chances)
-
-
-def _is_decided(
-    means: Numbers,
-    noise: Numbers,
-    limits: list[Numbers],
-    drift: Numbers,
-    prices: Numbers,
-    *,
-    zone: float,
-) -> NDArray[np.bool_]:
-    """(draws,) True where the means show the best point, or one equal to it and no cheaper."""
-    leaders = means.argmin(axis=1)
-    gaps = means - means.min(axis=1, keepdims=True)
-    of_difference, of_zone = (noise * limit[leaders] + drift[leaders] for limit in limits)
-    is_worse = gaps > of_difference
-    np.put_along_axis(is_worse, leaders[:, None], values=True, axis=1)
-    is_best = is_worse.all(axis=1)
-    is_within = of_zone - gaps <= zone
-    np.put_along_axis(is_within, leaders[:, None], values=True, axis=1)
-    # A cheaper point has to be known to be worse, or to be equal itself.
-    is_dearer = prices >= prices[leaders][:, None]
-    is_settled = is_dearer | is_worse | (gaps + of_zone <= zone)
-    decided: NDArray[np.bool_] = is_best | (is_within & is_settled).all(axis=1)
-    return decided

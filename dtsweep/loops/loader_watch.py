@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from dtsweep.sweep.values import Scalar
 from dtsweep.worker.batch_checks import digest_of, tensors_in
 
 _DISPATCHER = "DataLoaderDispatcher"
@@ -51,9 +54,19 @@ class LoaderCount:
 class LoaderWatch:
     """Watches the iterators of all data loaders of this process."""
 
-    def __init__(self, mark: Callable[[str], None]) -> None:
-        """Call a function with `loop` when a batch is asked for, with `data` when it is there."""
+    def __init__(
+        self, mark: Callable[[str], None], settings: Mapping[str, Scalar] = MappingProxyType({})
+    ) -> None:
+        """Call a function with `loop` when a batch is asked for, with `data` when it is there.
+
+        Args:
+            mark: the function.
+            settings: arguments that all `DataLoader`s get in place of the loop's, by name; None
+                leaves the loop's.
+        """
         self._mark = mark
+        self._settings = {name: value for name, value in settings.items() if value is not None}
+        self._taken: set[str] = set()
         self._counts: dict[_Key, LoaderCount] = {}
         self._datasets: list[Any] = []
         self._inside = threading.local()
@@ -66,6 +79,7 @@ class LoaderWatch:
         kinds: list[Any] = [DataLoader]
         before = [DataLoader.__iter__]
         make = DataLoader.__init__
+        signature = inspect.signature(make)
         next_index = _BaseDataLoaderIter._next_index
 
         @functools.wraps(make)  # Lightning reads its parameters
@@ -76,7 +90,12 @@ class LoaderWatch:
                 kinds.append(dispatcher)
                 before.append(dispatcher.__iter__)
                 dispatcher.__iter__ = self._watched(dispatcher.__iter__)
-            make(loader, *args, **kwargs)
+            if not self._settings:
+                make(loader, *args, **kwargs)
+                return
+            bound = signature.bind(loader, *args, **kwargs)
+            bound.arguments |= _fitting(self._settings, bound.arguments)
+            make(*bound.args, **bound.kwargs)
 
         DataLoader.__init__ = with_dispatcher  # type: ignore[method-assign,assignment]  # given back
         DataLoader.__iter__ = self._watched(DataLoader.__iter__)  # type: ignore[method-assign]
@@ -88,6 +107,11 @@ class LoaderWatch:
             DataLoader.__init__ = make  # type: ignore[method-assign]  # as it was
             for kind, make_iterator in zip(kinds, before, strict=True):
                 kind.__iter__ = make_iterator
+
+    @property
+    def untaken(self) -> list[str]:
+        """Settings that no loader has from which the loop takes batches with gradients on."""
+        return [name for name in self._settings if name not in self._taken]
 
     def restart(self) -> None:
         """Count from now on."""
@@ -125,6 +149,12 @@ class LoaderWatch:
             # Held, so that no other one gets its id.
             self._datasets.append(dataset)
             key = (id(dataset), getattr(loader, "batch_size", None))
+            if torch.is_grad_enabled():
+                self._taken.update(
+                    name
+                    for name, value in self._settings.items()
+                    if getattr(loader, name, None) == value
+                )
             # One whose workers persist is used again, perhaps in the middle of an epoch.
             if getattr(loader, "_iterator", None) is not None:
                 vars(loader._iterator).pop(_ASKED, None)
@@ -160,6 +190,28 @@ class LoaderWatch:
                 self._digest.update(repr(indices).encode())
                 self._digest.update(digest_of(batch))
         return batch
+
+
+_OF_PROCESSES = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
+"""Arguments of `DataLoader` that it refuses where it has no processes."""
+
+
+def _fitting(settings: Mapping[str, Scalar], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a `DataLoader` that replace those given, without those that it would refuse.
+
+    >>> _fitting({"num_workers": 0}, {"num_workers": 2, "timeout": 9, "shuffle": True})
+    {'num_workers': 0, 'timeout': 0}
+    >>> _fitting({"prefetch_factor": 4}, {"shuffle": True})
+    {}
+    """
+    changes = dict(settings)
+    if changes.get("num_workers", given.get("num_workers", 0)):
+        return changes
+    changes.pop("prefetch_factor", None)
+    if "num_workers" in changes:
+        defaults = inspect.signature(DataLoader).parameters
+        changes |= {name: defaults[name].default for name in _OF_PROCESSES if name in given}
+    return changes
 
 
 class _WatchedIterator:

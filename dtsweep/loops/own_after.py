@@ -19,6 +19,8 @@ from dtsweep.loops.own_facts import ForwardWatch, data_ranks, hooks_of
 from dtsweep.loops.own_parts import TimedParts
 from dtsweep.measure.store_group import StoreGroup
 from dtsweep.measure.turns import QUICK_SHARE
+from dtsweep.metrics.own_loops import broken_grid
+from dtsweep.sweep.named_grid import NamedGrid
 from dtsweep.sweep.task import Task
 from dtsweep.worker.exchange_cost import (
     NO_ROOM,
@@ -52,6 +54,12 @@ class Watched:
     steps: OptimizerSteps
     loaders: LoaderWatch
     parts: TimedParts
+    grid: NamedGrid | None = None
+    """That the arguments of a script promise."""
+
+    def judge(self, *, may_go_on: bool = True) -> Judge:
+        """Make a judge of the ranks' updates."""
+        return Judge(may_go_on=may_go_on, context=self.grid.context if self.grid else 1)
 
 
 @dataclass
@@ -99,7 +107,7 @@ class AfterWindow:
     def checks(self) -> Steps:
         """See what is called in a step, and compare gradients and parameters of all ranks."""
         group, loaders = self.watched.group, self.watched.loaders
-        judge = Judge()
+        judge = self.watched.judge()
         began = time.perf_counter()
         is_first, goes_on = True, True
         while goes_on:
@@ -127,8 +135,12 @@ class AfterWindow:
     def note_verdict(self, verdict: dict[str, Any]) -> None:
         """Note what the ranks' updates and batches are, as `Judge` says it."""
         sizes = verdict.pop("ranks_per_model")
-        self.fields |= {**verdict, "model_parallel": sizes[self.watched.group.rank]}
-        if verdict["gradients_reason"] == OTHER_PARTS:
+        grid, size = self.watched.grid, sizes[self.watched.group.rank]
+        self.fields |= {**verdict, "model_parallel": size}
+        # Of workers without batches nothing is known, and so of those that share a model with them.
+        if grid is not None and None not in sizes and (reason := broken_grid(grid, size)):
+            self.fields["batch_fault"] = ("wrong_grid", reason)
+        if verdict["gradients_reason"] == OTHER_PARTS and grid is None:
             self.fields |= {"samples_per_step": None, "samples_reason": OTHER_PARTS}
         if verdict["gradients_reason"] == SAME_BATCHES:
             self.flags.append("same_batches")

@@ -118,11 +118,16 @@ def likeness(of_ranks: Sequence[Sums], parts: Sequence[Sequence[str]], *, most: 
     )
 
 
-def ranks_per_model(ranks: Sequence[dict[str, Any]]) -> list[int | None]:
+def ranks_per_model(ranks: Sequence[dict[str, Any]], *, context: int = 1) -> list[int | None]:
     """Ranks that load the same batches for parts of one model, of each rank.
 
     Ranks with equal batches are one model's unless they exchange gradients: those of a wrapper that
     is known, or all of them if each has all parameters whole. Then their loader is wrong.
+
+    Args:
+        ranks: what each sent.
+        context: ranks that have parts of the same sequences. They exchange gradients with equal
+            batches, so with several of them equal batches alone say who shares a model.
 
     Returns:
         None for a rank without a `DataLoader`.
@@ -137,6 +142,8 @@ def ranks_per_model(ranks: Sequence[dict[str, Any]]) -> list[int | None]:
         if exchanging is None:
             is_part = any(rank["parts"]) or len({ranks[other]["shapes"] for other in same}) > 1
             exchanging = [number] if is_part else same
+        if context > 1:
+            exchanging = [number]
         sizes.append(len(same) // len({number} | set(same).intersection(exchanging)))
     return sizes
 
@@ -154,6 +161,8 @@ class Judge:
     were_different: bool = False
     sizes: Sequence[int | None] = ()
     """`ranks_per_model` of the first step."""
+    context: int = 1
+    """Workers that have parts of the same sequences, as a script promises it."""
 
     def __call__(self, ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Judge one step.
@@ -169,7 +178,7 @@ class Judge:
             `gradients_reason` and `semantics` of `Measured`, and `ranks_per_model`.
         """
         if not self.steps:
-            self.sizes = ranks_per_model(ranks)
+            self.sizes = ranks_per_model(ranks, context=self.context)
         return {**self._judged(ranks), "ranks_per_model": self.sizes}
 
     def _judged(self, ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from dtsweep.loops.loader_watch import LoaderWatch, samples_per_step
 from dtsweep.loops.no_steps import NoSteps, NoStepsError, raise_past_handlers, tracing_kept
 from dtsweep.loops.optimizer_steps import OptimizerSteps
 from dtsweep.loops.own_after import AfterWindow, Watched
-from dtsweep.loops.own_checks import Judge
 from dtsweep.loops.own_facts import data_ranks, hooks_of
 from dtsweep.loops.own_parts import TimedParts
 from dtsweep.measure.stopping import LEAST_STEPS, Rule
@@ -33,6 +32,7 @@ from dtsweep.metrics.own_loops import TOO_SHORT
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.secret import print_traceback
 from dtsweep.sweep.task import Task
+from dtsweep.sweep.values import is_own_loop
 from dtsweep.text import count_of
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.gradients import StepSums, calls_since, collectives
@@ -83,12 +83,15 @@ class OwnLoop:
         self._task = task
         self._context = context
         self._group = group
+        self._point = task.point_of(context.workload)
         self._on_warm = on_warm
         self._first_sums = StepSums(group.rank)
         self._parts = TimedParts(context.device)
         self._steps = OptimizerSteps(self._on_step)
         self._steps.on_loss = self._parts.note_loss
-        self._loaders = LoaderWatch(self._parts.mark)
+        workload = self._point.workload
+        settings = workload.loader if is_own_loop(workload) else {}
+        self._loaders = LoaderWatch(self._parts.mark, settings)
         self._skipped = 0
         self._taken = 0
         self._measured: Measured | None = None
@@ -225,7 +228,7 @@ class OwnLoop:
             "data_ranks": self._data_ranks,
             "model": None,
         }
-        verdict = self._group.decided(sent, Judge(may_go_on=False))
+        verdict = self._group.decided(sent, self._after.watched.judge(may_go_on=False))
         del verdict["goes_on"]
         if verdict["semantics"] != "exact" or self._has_hooks:
             # Of other updates one step doesn't say what they are.
@@ -320,6 +323,7 @@ class OwnLoop:
             samples_per_step=samples.mean,
             usual_samples=samples.usual,
             samples_reason=samples.reason,
+            untaken=self._loaders.untaken,
             memory_peak_bytes=peak,
             memory_reserved_peak_bytes=reserved_peak,
             optimizer_class=type(self._optimizer).__name__,
@@ -338,6 +342,7 @@ class OwnLoop:
             steps=self._steps,
             loaders=self._loaders,
             parts=self._parts,
+            grid=self._point.named_grid,
         )
         self._after = AfterWindow(watched, window, calls)
         yield from self._after.run()

@@ -63,7 +63,7 @@ def measure_own(context: RankContext, task: Task, on_warm: Callable[[float], Non
             measured, samples_per_step=given, usual_samples=given, samples_reason=None
         )
     reason = broken_promise(point, workload.driven, measured.usual_samples)
-    if reason is None:
+    if reason is None or measured.batch_fault:
         return measured
     return replace(measured, batch_fault=("wrong_samples", reason))
 

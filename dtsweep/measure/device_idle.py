@@ -179,13 +179,13 @@ def idle_share(
     unknown = [phase for phase in most_s if phase in waits_in and most_s[phase] > 0]
     known = [phase for phase in most_s if phase not in waits_in]
     unknown_s = sum(most_s[phase] for phase in unknown)
+    limit_s = sum(most_s[phase] for phase in known)
     if not queued or not known:
-        return Idle(0.0, (unknown_s + sum(most_s[phase] for phase in known)) / step_s, unknown)
+        return Idle(0.0, (unknown_s + limit_s) / step_s, unknown)
     in_window = np.sum([window[f"{phase}_s"] for phase in known], axis=0)
     behind_pause = np.array([sum(step.get(phase, 0.0) for phase in known) for step in queued])
     idle_s = float(in_window.mean() - behind_pause.mean())
     half_s = _half_width(in_window, behind_pause)
-    limit_s = sum(most_s[phase] for phase in known)
     high_s = limit_s
     if not has_peers:
         high_s = min(max(0.0, idle_s + half_s), limit_s)

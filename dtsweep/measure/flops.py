@@ -26,6 +26,7 @@ from dtsweep.measure.work import PassOperations
 from dtsweep.secret import without_secrets
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.values import workload_fields
+from dtsweep.workloads.datasets import batch_maker
 
 SAMPLES = (2, 4)
 """Micro-batches that are counted, to verify that the work is linear in samples.
@@ -200,7 +201,8 @@ def _counts(
     workload: Any, model: nn.Module, precision: str, device: torch.device
 ) -> tuple[list[_Tally], list[OperationLog]]:
     """Count a forward and a backward pass on each number of `SAMPLES`."""
-    batches = [workload.batch(range(samples), device) for samples in SAMPLES]
+    make = batch_maker(workload)
+    batches = [make(range(samples), device) for samples in SAMPLES]
     # What loss keeps in its workload has no numbers and must not reach the trial.
     workload_copy = copy.copy(workload)
     fake = FakeTensorMode(allow_non_fake_inputs=True)

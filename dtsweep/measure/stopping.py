@@ -94,17 +94,6 @@ def estimate(series: Series, period: int) -> _Estimate | None:
     )
 
 
-def _is_precise(step_time: _Estimate, *, within: float) -> bool:
-    """True if the mean step time is known to `within`, a share of it, a drift counted.
-
-    Args:
-        step_time: of a window.
-        within: half of the 95 % interval that is wanted.
-    """
-    share = step_time.steadiness.widen(step_time.half_width_s / step_time.mean_s, within=within)
-    return share is not None and share <= within
-
-
 class Rule:
     """Decides for one window; sees its steps at every look."""
 
@@ -180,6 +169,8 @@ class Rule:
             enough = min(FEWEST_STEPS, self._first)
         else:
             enough = FEWEST_PERIODS
-        if step_time.periods >= enough and _is_precise(step_time, within=within):
+        share = step_time.half_width_s / step_time.mean_s
+        known_to = step_time.steadiness.widen(share, within=within)
+        if step_time.periods >= enough and known_to is not None and known_to <= within:
             return "precise"
         return None

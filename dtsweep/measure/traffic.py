@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -13,12 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 SHARES: Mapping[str, Callable[[int], Fraction]] = {
     "all_reduce": lambda ranks: Fraction(2 * (ranks - 1), ranks),
     "all_gather": lambda ranks: Fraction(ranks - 1),
-    "reduce_scatter": lambda ranks: Fraction(ranks - 1, ranks),
-    "broadcast": lambda ranks: Fraction(ranks - 1, ranks),
-    "reduce": lambda ranks: Fraction(ranks - 1, ranks),
-    "gather": lambda ranks: Fraction(ranks - 1, ranks),
-    "scatter": lambda ranks: Fraction(ranks - 1, ranks),
-    "all_to_all": lambda ranks: Fraction(ranks - 1, ranks),
+    **dict.fromkeys(
+        ("reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all"),
+        lambda ranks: Fraction(ranks - 1, ranks),
+    ),
     "send": lambda _: Fraction(1),
     "nothing": lambda _: Fraction(0),
 }
@@ -33,42 +31,57 @@ SHARES_OF_BACKEND: Mapping[tuple[str, str], Callable[[int], Fraction]] = {
 }
 """Factor by which a backend sends more, as the kernel counts it: gloo keeps part of the sums."""
 
-OPERATIONS: Mapping[str, str] = {
-    **dict.fromkeys(("allreduce_", "allreduce_coalesced_"), "all_reduce"),
-    **dict.fromkeys(
-        ("all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_"), "all_reduce"
+_OPERATORS: Mapping[str, Sequence[str]] = {
+    "all_reduce": (
+        "allreduce_",
+        "allreduce_coalesced_",
+        "all_reduce",
+        "all_reduce_",
+        "all_reduce_coalesced",
+        "all_reduce_coalesced_",
     ),
-    **dict.fromkeys(("allgather_", "_allgather_base_", "allgather_coalesced_"), "all_gather"),
-    **dict.fromkeys(("allgather_into_tensor_coalesced_", "all_gather_into_tensor"), "all_gather"),
-    **dict.fromkeys(
-        ("all_gather_into_tensor_out", "all_gather_into_tensor_coalesced"), "all_gather"
+    "all_gather": (
+        "allgather_",
+        "_allgather_base_",
+        "allgather_coalesced_",
+        "allgather_into_tensor_coalesced_",
+        "all_gather_into_tensor",
+        "all_gather_into_tensor_out",
+        "all_gather_into_tensor_coalesced",
     ),
-    **dict.fromkeys(("reduce_scatter_", "_reduce_scatter_base_"), "reduce_scatter"),
-    **dict.fromkeys(
-        ("reduce_scatter_tensor_coalesced_", "reduce_scatter_tensor"), "reduce_scatter"
+    "reduce_scatter": (
+        "reduce_scatter_",
+        "_reduce_scatter_base_",
+        "reduce_scatter_tensor_coalesced_",
+        "reduce_scatter_tensor",
+        "reduce_scatter_tensor_out",
+        "reduce_scatter_tensor_coalesced",
     ),
-    **dict.fromkeys(
-        ("reduce_scatter_tensor_out", "reduce_scatter_tensor_coalesced"), "reduce_scatter"
+    "broadcast": ("broadcast_", "broadcast"),
+    "all_to_all": ("alltoall_", "alltoall_base_", "all_to_all_single"),
+    "reduce": ("reduce_",),
+    "gather": ("gather_",),
+    "scatter": ("scatter_",),
+    "send": ("send", "isend"),
+    "nothing": (
+        "recv_",
+        "recv_any_source_",
+        "irecv",
+        "wait_tensor",
+        "_wrap_tensor_autograd",
+        "barrier",
+        "monitored_barrier_",
+        "check_for_nan",
     ),
-    **dict.fromkeys(("broadcast_", "broadcast"), "broadcast"),
-    **dict.fromkeys(("alltoall_", "alltoall_base_", "all_to_all_single"), "all_to_all"),
-    **{
-        "reduce_": "reduce",
-        "gather_": "gather",
-        "scatter_": "scatter",
-        "send": "send",
-        "isend": "send",
-    },
-    **dict.fromkeys(
-        ("recv_", "recv_any_source_", "irecv", "wait_tensor", "_wrap_tensor_autograd"), "nothing"
-    ),
-    **dict.fromkeys(("barrier", "monitored_barrier_", "check_for_nan"), "nothing"),
 }
-"""Effects of torch's operators.
+"""Torch's operators, by their effect.
 
 Those of `c10d` are called by its functions, DDP's reducer and FSDP2; the functional ones by
 `DTensor` and compiled code.
 """
+
+OPERATIONS = {name: effect for effect, names in _OPERATORS.items() for name in names}
+"""Effect of each operator."""
 
 _NAMESPACES = ("c10d", "_c10d_functional", "symm_mem")
 

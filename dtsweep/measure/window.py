@@ -124,7 +124,10 @@ class Window:
         if store is None:
             return self._decide(sees_interval=sees_interval) or ""
         if not self._peers.in_step:
-            return self._look_asynchronously(store, sees_interval=sees_interval)
+            # By rank 0's decision, or by this rank's own limit.
+            if self._peers.rank > 0 and store.check(["stop"]):
+                return store.get("stop").decode()
+            return self._decide(sees_interval=sees_interval and self._peers.rank == 0) or ""
         if self._peers.rank == 0:
             previous = self._decided or ""
             self._decided = self._decided or self._decide(sees_interval=sees_interval)
@@ -137,12 +140,6 @@ class Window:
         if decided == "go on":
             return ""
         return decided
-
-    def _look_asynchronously(self, store: Store, *, sees_interval: bool) -> str:
-        """Reason to stop here, by rank 0's decision or by this rank's own limit."""
-        if self._peers.rank > 0 and store.check(["stop"]):
-            return store.get("stop").decode()
-        return self._decide(sees_interval=sees_interval and self._peers.rank == 0) or ""
 
     def _decide(self, *, sees_interval: bool) -> str | None:
         seconds = self._now() - self._began

@@ -109,7 +109,7 @@ def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]
     if power := _all(ranks, "power_w"):
         row["power_w"] = sum(power)
     # Of the whole window, as its energy is.
-    samples = sum(measured.used_steps * samples_of(point, measured) for measured in ranks)
+    samples = samples_of(point) * sum(measured.used_steps for measured in ranks)
     if energy := _all(ranks, "energy_j"):
         row["energy_j"] = sum(energy)
         row["energy_j_per_sample"] = sum(energy) / samples

@@ -192,18 +192,15 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Measured], rate: float) -> 
     ends = [start + rank.of_part("step_s") for start, rank in zip(starts, ranks, strict=True)]
     began = max(start[0] for start in starts)
     ended = min(end[-1] for end in ends)
-    samples = [samples_of(point, measured) for measured in ranks]
-    # In steps of mean size; those whose gradients were dropped count nothing.
-    sizes = [
-        number / float(np.mean(samples)) * measured.is_used()
-        for number, measured in zip(samples, ranks, strict=True)
-    ]
-    spans = list(zip(sizes, starts, ends, strict=True))
-    inside = touching = 0.0
-    for size, start, end in spans:
-        inside += np.sum(size * ((start >= began) & (end <= ended)))
-        touching += np.sum(size * ((end > began) & (start < ended)))
-    done = rate * (ended - began) / float(np.mean(samples))
+    inside = touching = 0
+    for measured, start, end in zip(ranks, starts, ends, strict=True):
+        # Steps whose gradients were dropped count nothing.
+        is_used = measured.is_used()
+        is_inside = (start >= began) & (end <= ended)
+        is_touching = (end > began) & (start < ended)
+        inside += np.sum(is_used & is_inside)
+        touching += np.sum(is_used & is_touching)
+    done = rate * (ended - began) / samples_of(point)
     if not done < inside * (1 - _ROUNDING) and not done > touching * (1 + _ROUNDING):
         return None
     return (
@@ -281,7 +278,7 @@ def _cpu_flops(point: Point, rank: int, ranks: Sequence[Measured], facts: RankFa
         return None
     best = max(rank.matmul_flops_per_s or 0.0 for rank in ranks) / facts.threads
     limit = max(limit, _OVER_MATMUL * best)
-    done = flops_per_sample * samples_of(point, measured) * measured.steps_with_samples
+    done = flops_per_sample * samples_of(point) * measured.steps_with_samples
     if not done > limit * (used_s + _CPU_CLOCK_S):
         return None
     return (

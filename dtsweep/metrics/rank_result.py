@@ -90,14 +90,17 @@ class RankColumns:
     memory_reserved_peak_bytes: int | None = None
     """That torch's allocator took from the GPU; None on a CPU."""
 
-    samples_per_pass: int | None = None
-    """Of its data-parallel group in the window; None in a training loop of the user."""
-
     bytes_sent: int | None = None
     """Payload that it sent in the window; None where that was not counted."""
 
     messages_sent: int | None = None
     """Calls that sent it; None where they were not counted."""
+
+    pipeline_s: float | None = None
+    """Seconds of the window in passes of a pipeline; None without one."""
+
+    stage_busy_s: float | None = None
+    """Of these, seconds in which its own stages computed."""
 
     nccl_s: float | None = None
     """NCCL's collectives per step; None where torch does not time them."""
@@ -169,6 +172,21 @@ class TrialColumns:
 
     blocks: str | None = None
     """Units into which the mode divided the model, in words."""
+
+    attention_ran: str | None = None
+    """Kernels of attention in a pass; None where none ran, or they were compiled."""
+
+    skipped_updates: int | None = None
+    """Updates of the window that fp16 left out; None in other precisions."""
+
+    compile_s: float | None = None
+    """Seconds in which torch compiled before the window's end; None where nothing was compiled."""
+
+    compiled_graphs: int | None = None
+    """Graphs that it compiled until then."""
+
+    recompiles: int | None = None
+    """Graphs that it compiled inside the window."""
 
     noise_scale: float | None = None
     """Gradient noise scale of the model after its window, in samples."""
@@ -246,9 +264,6 @@ class Measured(RankColumns, TrialColumns):
     dropped: Sequence[bool] = ()
     """(window_steps,) true if no update was made from the step's gradients; empty where all are."""
 
-    dead_replicas: Sequence[str] = ()
-    """Replicas of shards that it knows to have died in the trial, by shard and position."""
-
     peak_flops_per_s: float | None = None
     peak_source: str | None = None
     """`given`, `table` or `measured`."""
@@ -261,6 +276,9 @@ class Measured(RankColumns, TrialColumns):
 
     samples_reason: str | None = None
     """Reason why they are unknown."""
+
+    untaken: Sequence[str] = ()
+    """Settings of axes `loader.NAME` that no `DataLoader` of this rank has."""
 
     model_parallel: int | None = None
     """Ranks that load the same batches as this one for parts of one model; None if unknown."""
@@ -388,9 +406,6 @@ def trained_in_window(ranks: Sequence[Measured]) -> dict[int, Measured]:
     return {number: rank for number, rank in trained.items() if len(rank.of_part("step_s"))}
 
 
-def samples_of(point: Point, measured: Measured) -> float:
-    """Samples per step that count as a worker's: its part of its group's, as they were dealt."""
-    per_pass = measured.samples_per_pass
-    if per_pass is None:
-        per_pass = point.micro_batch
-    return per_pass * point.accumulation / point.grid.model
+def samples_of(point: Point) -> float:
+    """Samples per step that count as a worker's: its part of its group's."""
+    return point.micro_batch * point.accumulation / point.grid.model

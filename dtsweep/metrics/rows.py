@@ -45,10 +45,6 @@ _ResultsByRank = Mapping[int, RankResult]
 """By rank: of those that answered."""
 
 
-_DECLARED = ("data_parallel", "model_parallel", "agree")
-"""Columns from the declaration of a mode, which training loops of the user don't have."""
-
-
 def point_row(sweep: Sweep, point: Point) -> Row:
     """The columns of a trial that are known before it runs."""
     global_batch = None
@@ -56,7 +52,7 @@ def point_row(sweep: Sweep, point: Point) -> Row:
         global_batch = point.global_batch
     of_loop = {}
     if point.sync == AS_WRITTEN:
-        of_loop = {**columns_of_loop(point), **dict.fromkeys(_DECLARED)}
+        of_loop = columns_of_loop(point)
     return {
         **point.columns(),
         # What would say so is not what runs.
@@ -137,11 +133,9 @@ def trial_row(
         row["flags"] = device_flags(
             row["flags"], ranks, devices=devices, needs_energy=task.measure.energy
         )
-        if row["dead_replicas"]:
-            row["flags"] = [*row["flags"], "replica_lost"]
         row |= plausibility_columns(point, row, facts, results)
         if point.sync == AS_WRITTEN:
-            row |= counted_columns(ranks, row)
+            row |= counted_columns(point, ranks, row)
     if any(result.left_state for result in results.values()):
         row["flags"] = [*row.get("flags", ()), "left_state"]
     return row

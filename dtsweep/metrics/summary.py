@@ -70,12 +70,24 @@ def trial_columns(
         **device_columns(point, ranks, nodes),
         "memory_peak_bytes": largest_peak(ranks),
         **_turn_columns(point, ranks),
+        **_bubble_columns(point, ranks),
         **staleness_columns([count for rank in ranks for count in rank.staleness]),
         "dropped_share": dropped_share(ranks),
-        "dead_replicas": _dead_replicas(ranks),
         "bytes_sent_per_step": _per_step(ranks, [rank.bytes_sent for rank in ranks]),
         "messages_per_step": _per_step(ranks, [rank.messages_sent for rank in ranks]),
     }
+
+
+def _bubble_columns(point: Point, ranks: Sequence[Measured]) -> Row:
+    """Share of the passes in which workers of a pipeline wait, and what its schedule leaves."""
+    idle = [
+        1 - rank.stage_busy_s / rank.pipeline_s
+        for rank in ranks
+        if rank.pipeline_s and rank.stage_busy_s is not None
+    ]
+    if len(idle) < len(ranks):
+        return {}
+    return {"bubble_share": sum(idle) / len(idle), "bubble_expected": point.bubble}
 
 
 def largest_peak(ranks: Iterable[Measured]) -> int | None:
@@ -139,11 +151,6 @@ def columns_of_steps(
     if steady_state.drifts(within=within):
         row = _without_intervals(row)
     return {**row, "flags": flags(row, view.steps, view.periods, ranks, wanted=wanted)}
-
-
-def _dead_replicas(ranks: Iterable[Measured]) -> list[str] | None:
-    """Replicas of shards that some rank knows to have died, each once; None if all live."""
-    return sorted({replica for rank in ranks for replica in rank.dead_replicas}) or None
 
 
 def staleness_columns(staleness: Sequence[int]) -> Row:

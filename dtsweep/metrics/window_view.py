@@ -240,11 +240,11 @@ def _asynchronous_rate(
     spans, common = _spans(ranks)
     began, ended = common
     counts = np.array([np.diff(span.steps_until(common))[0] for span in spans])
-    samples = np.array([samples_of(point, measured) for measured in ranks])
-    rate = float(samples @ [np.diff(span.used_until(common))[0] for span in spans])
+    samples = samples_of(point)
+    rate = samples * float(sum(np.diff(span.used_until(common))[0] for span in spans))
     rate /= ended - began
     edges = np.linspace(began, ended, max(1, int(counts.min()) // point.period) + 1)
-    bins = samples @ [np.diff(span.used_until(edges)) for span in spans]
+    bins = samples * np.sum([np.diff(span.used_until(edges)) for span in spans], axis=0)
     half = mean_half_width(bins)
     error = standard_error(bins)
     mean = float(bins.mean())

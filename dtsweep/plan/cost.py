@@ -65,9 +65,7 @@ def planned_cost(sweep: Sweep, plan: Plan, nodes: Nodes) -> PlannedCost | None:
     of_world = cache(nodes.of_world)
     sessions = session_times(sweep, plan.to_run, plan.rows)
     priced = [
-        (session.seconds, prices)
-        for session in sessions
-        if (prices := of_world(session.world)) is not None
+        (seconds, prices) for world, seconds in sessions if (prices := of_world(world)) is not None
     ]
     if not priced:
         return None
@@ -128,10 +126,9 @@ def nodes_of_prices(sweep: Sweep, prices: Prices) -> Nodes:
         assumptions.append(f"a worker has {worker}, on nodes of {names or 'no type'}")
     if any(None not in (entry.usd_per_hour, entry.spot_usd_per_hour) for entry in types):
         assumptions.append("nodes are on demand")
-    head_prices = [entry.price(spot=False) or 0.0 for entry in heads]
     return Nodes(
         of_world=of_world,
-        staying_usd_per_hour=sum(head_prices),
+        staying_usd_per_hour=sum(entry.price(spot=False) or 0.0 for entry in heads),
         idle_s=IDLE_S,
         assumptions=assumptions,
     )
@@ -204,15 +201,16 @@ def nodes_json(sweep: Sweep, candidates: Iterable[Candidate]) -> dict[str, Any]:
     sizes = []
     if worlds:
         sizes = [2**power for power in range((largest - 1).bit_length() + 1)]
-    nodes = {
-        "cpus_per_worker": sweep.resources.cpus_per_worker or 1,
-        "gpus_per_worker": sweep.resources.gpus_per_worker,
-        "by_workers_per_node": [
-            {"workers_per_node": size, "at_once": _at_once(sweep, worlds.values(), size)}
-            for size in sizes
-        ],
+    return {
+        "nodes": {
+            "cpus_per_worker": sweep.resources.cpus_per_worker or 1,
+            "gpus_per_worker": sweep.resources.gpus_per_worker,
+            "by_workers_per_node": [
+                {"workers_per_node": size, "at_once": _at_once(sweep, worlds.values(), size)}
+                for size in sizes
+            ],
+        }
     }
-    return {"nodes": nodes}
 
 
 def _at_once(sweep: Sweep, worlds: Collection[World], workers_per_node: int) -> int:

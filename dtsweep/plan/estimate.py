@@ -64,22 +64,13 @@ def expected_duration(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> Dura
     """Expect what finished trials took, else windows between the shortest and the longest."""
     measured = len(_took_s(rows, are_canaries=False))
     factor = MEASURED_FACTOR if measured else ASSUMED_FACTOR
-    seconds = sum(session.seconds for session in session_times(sweep, trials, rows))
+    seconds = sum(seconds for _, seconds in session_times(sweep, trials, rows))
     seconds /= sweep.resources.concurrent
     return Duration(seconds / factor, seconds * factor, measured)
 
 
-class _SessionTime(NamedTuple):
-    """Expected time of a session: its start, its trials and its canaries."""
-
-    world: World
-    """Its largest world."""
-
-    seconds: float
-
-
-def session_times(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> list[_SessionTime]:
-    """Expect the time of each session, if none fails and nodes stay."""
+def session_times(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> list[tuple[World, float]]:
+    """Expect the seconds of each session, with its largest world, if none fails and nodes stay."""
     took = _took_s(rows, are_canaries=False)
     each_start_s, canary_s = start_s(rows), _canary_s(sweep, rows)
     nests = sweep.measure.nested and not sweep.measure.fresh
@@ -94,7 +85,7 @@ def session_times(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> list[_Se
         if has_canaries(sweep, session):
             seconds += 2 * canary_s
         largest = max(session, key=lambda trial: trial.point.workers)
-        times.append(_SessionTime(largest.point.world, seconds))
+        times.append((largest.point.world, seconds))
     return times
 
 

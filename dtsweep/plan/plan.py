@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 
@@ -250,19 +250,21 @@ def _sorted_out(
     """Trials of rounds that are to run, in order, and those that are done."""
     to_run: list[Trial] = []
     done: list[Trial] = []
-    known_peaks = {}
-    if any(one.in_turn for one in rounds):
-        known_peaks = _known_peaks(current.values())
+    # Highest memory of a worker in any launch, in bytes, by point.
+    known_peaks: dict[str, int] = {}
+    for row in current.values():
+        if (peak := row.get("memory_peak_bytes")) is not None and row["status"] == "ok":
+            known_peaks[row["point_id"]] = max(peak, known_peaks.get(row["point_id"], 0))
     for one in rounds:
         for point in _in_order(sweep, by_world(one.points), repeat=one.repeat):
             trial_id = trial_name(sweep, point, repeat=one.repeat)
-            row = current.get(trial_id)
-            why, is_done = state(trial_id, row)
+            attempt = current.get(trial_id)
+            why, is_done = state(trial_id, attempt)
             trial = Trial(
                 point=point, repeat=one.repeat, trial_id=trial_id, why=why, measure=one.measure
             )
             # An attempt that failed in turn is made again alone.
-            has_failed = row is not None and row["status"] in RETRIED
+            has_failed = attempt is not None and attempt["status"] in RETRIED
             peak_bytes = None
             if one.in_turn and can_take_turns(point) and not has_failed:
                 peak_bytes = known_peaks.get(identity(point))
@@ -273,15 +275,6 @@ def _sorted_out(
             elif is_done is False:
                 to_run.append(trial)
     return to_run, done
-
-
-def _known_peaks(rows: Iterable[Row]) -> dict[str, int]:
-    """Highest memory of a worker in any launch, in bytes, by point."""
-    peaks: dict[str, int] = {}
-    for row in rows:
-        if (peak := row.get("memory_peak_bytes")) is not None and row["status"] == "ok":
-            peaks[row["point_id"]] = max(peak, peaks.get(row["point_id"], 0))
-    return peaks
 
 
 def outdated(sweep: Sweep, current: Rows) -> dict[str, str]:
@@ -303,20 +296,16 @@ def outdated(sweep: Sweep, current: Rows) -> dict[str, str]:
     sources = sources_of(sweep.workload, file=sweep.file)
     measured = [row for row in current if row["status"] == "ok"]
     differ = _differences(sweep, sources, measured)
-    newest = measured[-1:]
-    if newest and (difference := differ.get(newest[0]["trial_id"])):
+    if measured and (difference := differ.get(measured[-1]["trial_id"])):
         # Under another name the old rows stay next to the new ones.
         way = "keep both with another --results"
         if not difference.startswith("with workload "):
             way = f"measure everything again with --rerun all, or {way}"
         raise SweepError(f"these results were measured {difference}; {way}")
-    failed = [row for row in current if row["status"] in FINAL - {"ok"}]
-    mended = {row["trial_id"]: (row["status"], sources.differ_from(row)) for row in failed}
-    stale = {
-        trial_id: f"was {status} before {changes}"
-        for trial_id, (status, changes) in mended.items()
-        if changes
-    }
+    stale = {}
+    for row in current:
+        if row["status"] in FINAL - {"ok"} and (changes := sources.differ_from(row)):
+            stale[row["trial_id"]] = f"was {row['status']} before {changes}"
     return stale | {trial_id: f"measured {difference}" for trial_id, difference in differ.items()}
 
 
@@ -331,22 +320,17 @@ def _differences(sweep: Sweep, sources: Sources, measured: Rows) -> dict[str, st
     differ = {}
     for row in measured:
         now = {**settings, **_environment(sweep, row)}
-        if setting := _other_setting(row, now):
-            differ[row["trial_id"]] = f"with {setting}"
+        # What one of the two does not know is not a difference.
+        others = [
+            f"with {name} {row[name]}, this sweep has {value}"
+            for name, value in now.items()
+            if None not in (row[name], value) and row[name] != value
+        ]
+        if others:
+            differ[row["trial_id"]] = others[0]
         elif changes := sources.differ_from(row):
             differ[row["trial_id"]] = f"before {changes}"
     return differ
-
-
-def _other_setting(row: Row, now: Row) -> str | None:
-    """Say which setting of a row is another than now.
-
-    What one of the two does not know is not a difference.
-    """
-    for name, value in now.items():
-        if row[name] is not None and value is not None and row[name] != value:
-            return f"{name} {row[name]}, this sweep has {value}"
-    return None
 
 
 def _environment(sweep: Sweep, row: Row) -> dict[str, str]:

@@ -81,21 +81,15 @@ class MeasuredPeaks:
                     f"micro_batch={full} ran out of memory; --try-all measures it"
                 )
                 continue
-            reason = self._will_not_fit(peaks, size)
-            if reason is not None and trial.trial_id in new and size > largest:
-                reasons[trial.trial_id] = reason
+            need = need_bytes({micro: peak for micro, peak in peaks.items() if peak}, size)
+            capacity = self._capacity_bytes
+            is_asked = trial.trial_id in new and size > largest
+            if is_asked and capacity and need is not None and need > capacity:
+                reasons[trial.trial_id] = (
+                    f"will not fit (needs about {_gib(need)} GiB of {_gib(capacity)}); "
+                    "--try-all measures it"
+                )
         return reasons
-
-    def _will_not_fit(self, peaks: Mapping[int, float], micro_batch: int) -> str | None:
-        """Say that a micro-batch needs more than a device has; None where it may fit."""
-        known = {size: peak for size, peak in peaks.items() if peak}
-        need = need_bytes(known, micro_batch)
-        if need is None or not self._capacity_bytes or need <= self._capacity_bytes:
-            return None
-        return (
-            f"will not fit (needs about {_gib(need)} GiB of {_gib(self._capacity_bytes)}); "
-            "--try-all measures it"
-        )
 
 
 def peaks_of(trials: Iterable[Trial], current: Mapping[str, Row]) -> list[MemoryOutcome]:

@@ -203,7 +203,14 @@ class SearchPolicy:
         count = len(state.pool.points)
         most = min(count, self.search.max_points or count) - chosen
         if not len(state.pool.rows):
-            return _Choice(self._first(state, most=most), None)
+            numbers = first_points(
+                state.pool.setups,
+                state.charges.of(np.full(count, -np.inf)),
+                is_open=state.chances > 0,
+                count=min(COUNT, most),
+                seed=self.sweep.seed,
+            )
+            return _Choice([state.pool.points[number] for number in numbers], None)
         judged = self._judged(state)
         certificate = judged.certificate
         if certificate.gain < LEAST_GAIN or most <= 0:
@@ -218,18 +225,6 @@ class SearchPolicy:
             most=min(batch, most),
         )
         return _Choice([state.pool.points[number] for number in numbers], certificate)
-
-    def _first(self, state: _State, *, most: int) -> list[Point]:
-        """Choose points before there is a model."""
-        pool = state.pool
-        numbers = first_points(
-            pool.setups,
-            state.charges.of(np.full(len(pool.points), -np.inf)),
-            is_open=state.chances > 0,
-            count=min(COUNT, most),
-            seed=self.sweep.seed,
-        )
-        return [pool.points[number] for number in numbers]
 
     def _judged(self, state: _State) -> _Judged:
         """Fit the model, and judge the points that were not measured."""

@@ -136,9 +136,8 @@ def _without_room(pool: SearchPool, ended: _Ended) -> set[str]:
     """Points in worlds that the cluster can't hold, as far as trials show."""
     points = {name: pool.points[number] for name, number in pool.names.items()}
     places = {name: (p.workers, p.placement, p.precision) for name, p in points.items()}
-    is_refused = {name: row["status"] == "infeasible" for name, row in ended.items()}
-    refused = {places[name] for name, is_one in is_refused.items() if is_one}
-    refused -= {places[name] for name, is_one in is_refused.items() if not is_one}
+    refused = {places[name] for name, row in ended.items() if row["status"] == "infeasible"}
+    refused -= {places[name] for name, row in ended.items() if row["status"] != "infeasible"}
     return {name for name, place in places.items() if place in refused}
 
 
@@ -154,22 +153,17 @@ def live_world(sweep: Sweep, batches: Iterable[Sequence[Point]]) -> World | None
     nests = sweep.measure.nested
     live = None
     for points in batches:
-        for session in _sessions(sweep, points):
+        trials = [
+            Trial(point=point, repeat=1, trial_id=identity(point), why="")
+            for inside in by_world(points).values()
+            for point in inside
+        ]
+        # As in the queue: the first trial of a session is of its largest world.
+        for session in sessions_of(groups_of(trials, fresh=False), nests=nests, slots=1):
             world = session[0].point.world
             if live is None or not fits_session(world, live, nests=nests):
                 live = world
     return live
-
-
-def _sessions(sweep: Sweep, points: Sequence[Point]) -> list[Sequence[Trial]]:
-    """Sessions of a batch in the order of the queue; the first trial is of the largest world."""
-    trials = [
-        Trial(point=point, repeat=1, trial_id=identity(point), why="")
-        for inside in by_world(points).values()
-        for point in inside
-    ]
-    groups = groups_of(trials, fresh=False)
-    return sessions_of(groups, nests=sweep.measure.nested, slots=1)
 
 
 def charges_in(

@@ -175,7 +175,13 @@ def worth_of(sweep: Sweep, pool: SearchPool, study: Study, prediction: Predictio
     longest[~is_allowed(sweep, pool)] = -np.inf
     if goal is not None and not goal.least_rate:
         objective = goal.minimize or goal.maximize or ""
-        _refuse_unknown(pool, objective)
+        if not pool.trials[objective].notna().any():
+            way = _WAYS.get(objective, "look at the reasons of the trials")
+            raise SweepError(
+                f"the search has no {objective} of any measured trial: {way}, or choose another "
+                "goal",
+                word="goal",
+            )
         sign = -1.0 if objective in RATES else 1.0
         cost = sign * np.log(_at_one_second(pool, objective))
         return _GoalWorth(cost=cost, longest=longest, group=numbered(models))
@@ -200,17 +206,6 @@ def _groups(pool: SearchPool) -> list[tuple[str, str]]:
         (models.get(workload) or workload, own)
         for workload, own in zip(workloads, variables, strict=True)
     ]
-
-
-def _refuse_unknown(pool: SearchPool, name: str) -> None:
-    """Refuse an objective that no measured trial knows."""
-    if pool.trials[name].notna().any():
-        return
-    way = _WAYS.get(name, "look at the reasons of the trials")
-    raise SweepError(
-        f"the search has no {name} of any measured trial: {way}, or choose another goal",
-        word="goal",
-    )
 
 
 def _at_one_second(pool: SearchPool, name: str) -> Numbers:

@@ -68,8 +68,11 @@ def can_take_turns(point: Point) -> bool:
     Not where other processes have a part of its state, where what a step does depends on the steps
     before it, nor where ranks don't wait for each other: turns begin and end on all ranks at once.
     """
-    has_own_state = point.servers or point.balance or point.draws_participants
-    return not (point.sync == AS_WRITTEN or has_own_state or point.is_asynchronous)
+    has_own_state = point.servers or point.draws_participants
+    # Its processes load on while others train, and the next turn begins with what they loaded.
+    loads_ahead = point.loader_workers is not None
+    is_apart = point.sync == AS_WRITTEN or point.is_asynchronous
+    return not (is_apart or has_own_state or loads_ahead)
 
 
 Canaries = Mapping[World, Trial]
@@ -94,7 +97,7 @@ def group_launches(groups: Sequence[Sequence[Trial]]) -> list[list[Sequence[Tria
     launches: dict[Any, list[Sequence[Trial]]] = {}
     for group in groups:
         first = group[0]
-        world = group[0].point.world
+        world = first.point.world
         launches.setdefault((first.repeat, world.placement, world.environment), []).append(group)
     return list(launches.values())
 

@@ -103,9 +103,13 @@ def asked_of(
             raise SweepError(f"setting {name!r} is unknown; {did_you_mean(name, known)}", word=name)
     given = {known.get(name, name): value for name, value in settings.items()}
     common = {known.get(name, name): settings[name] for name in settings if name not in varied}
-    number = max(
-        range(len(measured)), key=lambda row: _nearness(measured[row], common, points, row)
-    )
+
+    def nearness(row: int) -> tuple[int, float]:
+        has = measured[row]
+        equal = sum(text_of(has.get(name)) == text_of(value) for name, value in common.items())
+        return equal, float(points["samples_per_s"].iloc[row])
+
+    number = max(range(len(measured)), key=nearness)
     base = measured[number]
     point = _point(base, given)
     of_point = dict(point.columns())
@@ -142,21 +146,6 @@ def _check_nodes(settings: Settings) -> None:
     )
 
 
-def _impossible(point: Point) -> str | None:
-    """Reason against a point of dtsweep's own modes; a workload knows those of the user."""
-    if point.sync in OF_THE_USER:
-        return None
-    return impossible(point)
-
-
-def _nearness(
-    measured: Settings, given: Mapping[str, Scalar], points: pd.DataFrame, row: int
-) -> tuple[int, float]:
-    """Number of the given settings that a measured point has, then its throughput."""
-    equal = sum(text_of(measured.get(name)) == text_of(value) for name, value in given.items())
-    return equal, float(points["samples_per_s"].iloc[row])
-
-
 def _point(base: Settings, given: Mapping[str, Scalar]) -> Point:
     """Point of the given axes, with those of a measured point that its mode can read."""
     axes = {name: base[name] for name in AXES if base.get(name) is not None}
@@ -171,6 +160,7 @@ def _point(base: Settings, given: Mapping[str, Scalar]) -> Point:
     point = Point(**{**axes, **asked})
     if (name := point.unread_field) is not None and name in CHOSEN_FIELDS:
         raise SweepError(f"{point.unread_by} has no {name}; leave it out", word=name)
-    if reason := _impossible(point):
+    # A workload knows the reasons against modes of the user.
+    if point.sync not in OF_THE_USER and (reason := impossible(point)):
         raise SweepError(f"no such point can be measured: {reason}")
     return point

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, Self
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dtsweep.predict.candidate_costs import Estimates, Rows
 from dtsweep.predict.setups import Numbers, Prediction, Setups
+from dtsweep.predict.step_time import StepTimeModel
 
 _GainOf = Callable[[Estimates], Numbers]
 """Gives the (n,) gains of candidates, as `expected_gain` and `expected_improvement` do."""
@@ -22,16 +22,6 @@ _LATE_POWER = 0.5
 
 _EARLY_SHARE = 0.01
 """Largest gain as a share of the hypervolume, above which gains are large."""
-
-
-class _StepTimePredictor(Protocol):
-    """Prediction of step times, as `dtsweep.predict.step_time` makes it."""
-
-    def predict(self, setups: Setups) -> Prediction:
-        """Predict the step times of n configurations."""
-
-    def with_measured(self, setups: Setups, log_step_s: Numbers) -> Self:
-        """Condition the model on step times that are believed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,15 +91,6 @@ class SearchProgress:
             chance=self.chance,
         )
 
-    def and_then(self, row: int, log_step_s: float, *, world: int) -> SearchProgress:
-        """Add the trial of one candidate, after which its world is live."""
-        return SearchProgress(
-            measured=np.append(self.measured, row),
-            log_step_s=np.append(self.log_step_s, log_step_s),
-            chance=self.chance,
-            live=world,
-        )
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pool:
@@ -139,7 +120,7 @@ def cost_power(largest_share: float) -> float:
 
 def next_points(
     pool: Pool,
-    model: _StepTimePredictor,
+    model: StepTimeModel,
     *,
     progress: SearchProgress,
     power: float = _EARLY_POWER,
@@ -177,5 +158,10 @@ def next_points(
         chosen.append(row)
         believed = estimates.log_step_s[[row]]
         model = model.with_measured(pool.setups.take([row]), believed)
-        progress = progress.and_then(row, float(believed[0]), world=world)
+        progress = replace(
+            progress,
+            measured=np.append(progress.measured, row),
+            log_step_s=np.append(progress.log_step_s, believed),
+            live=world,
+        )
     return np.array(chosen, dtype=np.int64)

@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.analysis.settings import (
-    JOINED,
     NODES,
     WITHOUT_EFFECT,
     Settings,
     axis_name,
-    compression_name,
     declared,
     is_read,
     number_of,
@@ -40,6 +38,9 @@ if TYPE_CHECKING:
 
 _SIZES = ("workers", NODES, "micro_batch", "accumulation", *PERIODS, "slow_rank")
 """Settings with arrays of their own, whose limits the model of the step time knows."""
+
+_GRID = ("tensor_parallel", "pipeline_parallel")
+"""Numbers between which nothing is predicted: the model has no terms for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +75,13 @@ def _places_of(measured: Sequence[Settings]) -> _Places:
         if one.get(NODES):
             counts.setdefault(_place(one), Counter())[int(one[NODES])] += 1
     most: dict[str, int] = {}
+    frequent: dict[tuple[str, int], int] = {}
     for (placement, workers), nodes in counts.items():
         most[placement] = max(most.get(placement, 0), math.ceil(workers / min(nodes)))
+        frequent[placement, workers] = max(sorted(nodes), key=nodes.__getitem__)
     several = {placement for (placement, _), nodes in counts.items() if max(nodes) > 1}
     return _Places(
-        nodes={place: _most_frequent(nodes) for place, nodes in counts.items()},
+        nodes=frequent,
         workers_per_node={
             placement: count if placement in several else math.inf
             for placement, count in most.items()
@@ -86,18 +89,8 @@ def _places_of(measured: Sequence[Settings]) -> _Places:
     )
 
 
-def _varies_nodes(measured: Sequence[Settings]) -> bool:
-    """True if as many workers with one placement ran on different numbers of nodes."""
-    pairs = {(_place(one), one.get(NODES)) for one in measured if one.get(NODES)}
-    return len(pairs) > len({place for place, _ in pairs})
-
-
 def _place(settings: Settings) -> tuple[str, int]:
     return text_of(settings.get("placement")), int(settings["workers"])
-
-
-def _most_frequent(nodes: Counter[int]) -> int:
-    return min(nodes, key=lambda count: (-nodes[count], count))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,18 +126,16 @@ def _varying(settings: Sequence[Settings]) -> tuple[tuple[str, ...], dict[str, f
     """Name the categories and the numbers that vary among those that read them."""
     categories: list[str] = []
     numbers: dict[str, float] = {}
-    own = {*_SIZES, *WITHOUT_EFFECT, *JOINED}
+    own = {*_SIZES, *WITHOUT_EFFECT}
     for name in dict.fromkeys(name for one in settings for name in one if name not in own):
         values = {one.get(name) for one in settings if is_read(one, name)}
         positive = [number_of(value) for value in values]
         if len(values) < 2:
             continue
-        if min(positive) > 0:
+        if min(positive) > 0 and name not in _GRID:
             numbers[name] = geometric_mean(positive)
         else:
             categories.append(name)
-    if len({compression_name(one) for one in settings}) > 1:
-        categories.append("compression")
     return tuple(categories), numbers
 
 
@@ -155,7 +146,11 @@ def setups_of_settings(settings: Sequence[Settings], encoding: Encoding) -> Setu
         declared(mode.is_asynchronous, one, unknown=False)
         for mode, one in zip(modes, settings, strict=True)
     ]
-    servers = [_servers(one) for one in settings]
+    # 1 where their number is unknown
+    servers = [
+        int(declared(mode.servers, one, unknown=int("shards" in mode.reads)))
+        for mode, one in zip(modes, settings, strict=True)
+    ]
     return Setups(
         workers=_column(one["workers"] for one in settings),
         participants=_column(participants_of(one) for one in settings),
@@ -187,16 +182,8 @@ def _period(settings: Settings) -> float:
 
 
 def _texts(settings: Sequence[Settings], name: str) -> NDArray[Any]:
-    if name == "compression":
-        return np.array([compression_name(one) for one in settings], dtype=object)
     texts = [text_of(one.get(name)) if is_read(one, name) else "unread" for one in settings]
     return np.array(texts, dtype=object)
-
-
-def _servers(settings: Settings) -> int:
-    """Server processes of a mode; 1 where their number is unknown."""
-    mode = mode_in_results(settings["sync"])
-    return int(declared(mode.servers, settings, unknown=int("shards" in mode.reads)))
 
 
 def measured_of(
@@ -253,37 +240,31 @@ class Reach:
             if not is_read(settings, name):
                 continue
             value = number_of(settings.get(name))
-            ends = [format_number(end, digits=3) for end in (low, high)]
+            words = f"unsupported: measured {axis_name(name)} {_from_to(low, high)}"
             if not value:
-                return (
-                    f"unsupported: measured {axis_name(name)} {' to '.join(ends)}, and not "
-                    f"{text_of(settings.get(name))}"
-                )
+                return f"{words}, and not {text_of(settings.get(name))}"
             if not low / REACH <= value <= high * REACH:
-                reach = [format_number(end, digits=3) for end in (low / REACH, high * REACH)]
-                return (
-                    f"unsupported: measured {axis_name(name)} {' to '.join(ends)}; "
-                    f"predictions reach {' to '.join(reach)}"
-                )
+                return f"{words}; predictions reach {_from_to(low / REACH, high * REACH)}"
         return None
+
+
+def _from_to(low: float, high: float) -> str:
+    return f"{format_number(low, digits=3)} to {format_number(high, digits=3)}"
 
 
 def reach_of(measured: Sequence[Settings], encoding: Encoding) -> Reach:
     """Find the values that measured configurations have."""
     varying = {*encoding.categories, *encoding.numbers, *_SIZES, *WITHOUT_EFFECT}
-    if "compression" in varying:
-        varying |= {"compression_coding"}
     names = dict.fromkeys(name for one in measured for name in one if name not in varying)
     ranges = {}
     for name in encoding.numbers:
         values = list(filter(None, (number_of(one.get(name)) for one in measured)))
         ranges[name] = (min(values), max(values))
     constant = {name: frozenset(text_of(one.get(name)) for one in measured) for name in names}
-    # Null is not a value of these: rows of tables don't say what it was.
-    unknown = [name for name in constant if DEFAULTS.get(name) is not None]
+    # Null is no value of a setting with a default: rows of tables don't say what it was.
     constant = {
         name: known
         for name, known in constant.items()
-        if name not in unknown or known != frozenset({text_of(None)})
+        if DEFAULTS.get(name) is None or known != {text_of(None)}
     }
     return Reach(constant=constant, ranges=ranges)

@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from dtsweep.predict.setups import Numbers, Setups
 
+PRIORS: Mapping[str, tuple[float, float]] = {
+    "pass_overhead": (-2.0, 2.0),
+    "pass_floor": (-1.0, 1.5),
+    "sample": (-1.0, 1.5),
+    "floor_sharpness": (0.0, 0.7),
+    "node_bandwidth": (-1.5, 1.5),
+    "node_latency": (-4.0, 1.5),
+    "local_bandwidth": (-2.5, 1.5),
+    "local_latency": (-5.0, 1.5),
+    "worker_latency": (-5.0, 1.5),
+    "queue": (-5.0, 1.5),
+    "node_contention": (-3.0, 1.5),
+    "contention": (-4.6, 1.2),
+    "stragglers": (-4.6, 1.0),
+    "overlap": (0.0, 0.7),
+}
+"""Normal priors of the logarithms of the parameters: mean and standard deviation.
 
-class _Prior(NamedTuple):
-    """Normal prior of a parameter's logarithm."""
-
-    name: str
-    """Parameter."""
-
-    mean: float
-    """Mean of the logarithm: of a time, its ratio to a typical pass."""
-
-    deviation: float
-    """Standard deviation of the logarithm."""
-
-
-PRIORS = (
-    _Prior("pass_overhead", -2.0, 2.0),
-    _Prior("pass_floor", -1.0, 1.5),
-    _Prior("sample", -1.0, 1.5),
-    _Prior("floor_sharpness", 0.0, 0.7),
-    _Prior("node_bandwidth", -1.5, 1.5),
-    _Prior("node_latency", -4.0, 1.5),
-    _Prior("local_bandwidth", -2.5, 1.5),
-    _Prior("local_latency", -5.0, 1.5),
-    _Prior("worker_latency", -5.0, 1.5),
-    _Prior("queue", -5.0, 1.5),
-    _Prior("node_contention", -3.0, 1.5),
-    _Prior("contention", -4.6, 1.2),
-    _Prior("stragglers", -4.6, 1.0),
-    _Prior("overlap", 0.0, 0.7),
-)
-"""Of the formula in `log_times`; `sample` is relative to a typical micro-batch too."""
+They are of the formula in `log_times`. A time is relative to a typical pass, `sample` to a typical
+micro-batch, too.
+"""
 
 COUNT = len(PRIORS)
 _SHARPEST = 9.0
@@ -66,25 +56,6 @@ class Terms:
 
     matrix: Numbers
     """(n, offsets) that offsets multiply."""
-
-
-def terms_of(setups: Setups, matrix: Numbers, *, typical_batch: float) -> Terms:
-    """Derive the terms of the formula from settings.
-
-    Args:
-        setups: of n configurations.
-        matrix: (n, offsets) that offsets multiply.
-        typical_batch: a micro-batch, in samples, to which others are related.
-    """
-    exchanging = np.where(setups.exchanges_each_pass, setups.accumulation, 1.0)
-    exchanges = exchanging / np.maximum(setups.period, 1.0)
-    return Terms(
-        setups=setups,
-        relative_batch=setups.micro_batch / typical_batch,
-        plain_passes=setups.accumulation - exchanges,
-        exchanges=exchanges,
-        matrix=matrix,
-    )
 
 
 def _power_sum(first: Numbers, second: Numbers, power: Numbers) -> Numbers:
@@ -144,7 +115,7 @@ def log_times(
     Returns:
         Two arrays of shape (…, n).
     """
-    values = {prior.name: np.exp(logs[..., index, None]) for index, prior in enumerate(PRIORS)}
+    values = {name: np.exp(logs[..., index, None]) for index, name in enumerate(PRIORS)}
     one_pass = _pass_times(values, terms) * np.exp(log_compute)
     exchange = _exchange_times(values, terms.setups) * np.exp(log_exchange)
     setups = terms.setups

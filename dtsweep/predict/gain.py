@@ -64,7 +64,9 @@ def expected_gain(objectives: Objectives, estimates: Estimates) -> Gains:
     gain, hypervolume = np.zeros(len(costs)), np.zeros(len(costs))
     for group in np.unique(objectives.group[is_known]):
         is_member = objectives.group == group
-        low, width = _range(costs[is_known & is_member])
+        known = costs[is_known & is_member]
+        low, spread = known.min(axis=0), np.ptp(known, axis=0)
+        width = np.where(spread > 0, spread, 1.0)
         frontier = (costs[is_best & is_member] - low) / width
         hypervolume[is_member] = hypervolume_of(frontier, np.full(2, REFERENCE))
         is_asked = is_open & is_member
@@ -73,21 +75,20 @@ def expected_gain(objectives: Objectives, estimates: Estimates) -> Gains:
     return Gains(gain=gain * estimates.chance, hypervolume=hypervolume)
 
 
-def hypervolume_gain(costs: Numbers, frontier: Numbers, *, reference: float = REFERENCE) -> Numbers:
+def hypervolume_gain(costs: Numbers, frontier: Numbers) -> Numbers:
     """Measure the area that each point adds to those that a frontier dominates.
 
     Args:
         costs: (..., 2) of the points, smaller is better.
         frontier: (members, 2) costs of points that don't dominate each other.
-        reference: worst cost of interest, of both.
 
     Returns:
-        (...,) areas below the reference.
+        (...,) areas below `REFERENCE`.
     """
-    members = frontier[np.argsort(frontier[:, 0], kind="stable")].clip(max=reference)
+    members = frontier[np.argsort(frontier[:, 0], kind="stable")].clip(max=REFERENCE)
     starts = np.concatenate([[-np.inf], members[:, 0]])
-    ends = np.concatenate([members[:, 0], [reference]])
-    heights = np.concatenate([[reference], members[:, 1]])
+    ends = np.concatenate([members[:, 0], [REFERENCE]])
+    heights = np.concatenate([[REFERENCE], members[:, 1]])
     first, second = costs[..., 0], costs[..., 1]
     area: Numbers = np.zeros(first.shape)
     # A frontier of two costs is a staircase: each step adds a rectangle of its own.
@@ -130,12 +131,6 @@ def expected_improvement(
     density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
     improvement = (target - estimates.log_step_s) * ndtr(z) + error * density
     return np.where(estimates.is_open, improvement.clip(min=0) * estimates.chance, 0.0)
-
-
-def _range(costs: Numbers) -> tuple[Numbers, Numbers]:
-    """Least costs, and the distances to the largest ones; 1 where all are equal."""
-    low, high = costs.min(axis=0), costs.max(axis=0)
-    return low, np.where(high > low, high - low, 1.0)
 
 
 def chance_to_join(objectives: Objectives, estimates: Estimates, *, zone: float) -> Numbers:

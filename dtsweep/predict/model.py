@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,27 +48,22 @@ _GROWTH = 0.05
 """Least standard deviation of a ratio's logarithm at distance 1: one measured point shows none."""
 
 
-class _Carried(NamedTuple):
-    """Logarithms of a ratio for n configurations; nan where no measured one has it."""
-
-    mean: Numbers
-    """(n,) mean of the measured ones, the nearest first of all."""
-
-    deviation: Numbers
-    """(n,) standard deviation of them around it, and of the distance to the nearest."""
-
-
-def _carried_over(ratios: Numbers, measured: Setups, setups: Setups) -> _Carried:
-    """Carry a ratio over to configurations.
+def _carried_over(ratios: Numbers, measured: Setups, setups: Setups) -> tuple[Numbers, Numbers]:
+    """Carry the logarithm of a ratio over to configurations.
 
     Args:
         ratios: (m,) of the measured ones; nan or 0 where it is unknown.
         measured: m measured configurations.
         setups: n configurations.
+
+    Returns:
+        (n,) mean of the measured ones, the nearest first of all; and (n,) standard deviation of
+        them around it, and of the distance to the nearest. Nan where no measured one has it.
     """
     is_known = ratios > 0
     if not is_known.any():
-        return _Carried(*np.full((2, len(setups)), np.nan))
+        mean, deviation = np.full((2, len(setups)), np.nan)
+        return mean, deviation
     logs = np.log(ratios[is_known])
     apart = _distances(setups, measured.take(is_known))
     weights = (apart + _NEAR) ** -4.0
@@ -76,7 +71,7 @@ def _carried_over(ratios: Numbers, measured: Setups, setups: Setups) -> _Carried
     mean = weights @ logs
     squares = (logs[None, :] - mean[:, None]) ** 2
     around = np.sqrt((weights * squares).sum(axis=1))
-    return _Carried(mean, np.hypot(around, _GROWTH * apart.min(axis=1)))
+    return mean, np.hypot(around, _GROWTH * apart.min(axis=1))
 
 
 def _distances(setups: Setups, measured: Setups) -> Numbers:
@@ -195,10 +190,14 @@ class PerformanceModel:
             for one, reason in zip(settings, reasons_of(setups, self._measured[0]), strict=True)
         ]
         names = self._point_ids
+        needs = [
+            need_bytes(self._peaks.get(_family(one), {}), int(one["micro_batch"]))
+            for one in settings
+        ]
         figures: dict[str, Any] = {
             "nodes": setups.nodes.astype(int),
             **self._figures(setups, prediction.log_step_s, prediction.error),
-            "memory_peak_bytes": np.array([self._need_bytes(one) for one in settings]),
+            "memory_peak_bytes": np.array(needs, dtype=np.float64),
         }
         table = pd.DataFrame(figures)
         is_refused = np.array([reason is not None for reason in reasons])
@@ -236,25 +235,20 @@ class PerformanceModel:
         measured, times = self._measured
         rate = self.trials["samples_per_s"].to_numpy("float64")
         log_rate = np.log(setups.samples_per_step) - log_step_s
-        latency = _carried_over(self._column("latency_s") / times.step_s, measured, setups)
+        latency, of_latency = _carried_over(
+            self._column("latency_s") / times.step_s, measured, setups
+        )
         per_worker = self._column("energy_j_per_sample") * rate / measured.workers
-        power = _carried_over(per_worker, measured, setups)
-        log_energy = power.mean + np.log(setups.workers) - log_rate
+        power, of_power = _carried_over(per_worker, measured, setups)
+        log_energy = power + np.log(setups.workers) - log_rate
         log_price = np.log(self._usd_per_hour(setups) / 3600 * 1e6)
         return {
             "step_s": np.exp(log_step_s),
             **_with_ends("samples_per_s", log_rate, error),
-            **_with_ends(
-                "latency_s", log_step_s + latency.mean, np.hypot(error, latency.deviation)
-            ),
-            **_with_ends("energy_j_per_sample", log_energy, np.hypot(error, power.deviation)),
+            **_with_ends("latency_s", log_step_s + latency, np.hypot(error, of_latency)),
+            **_with_ends("energy_j_per_sample", log_energy, np.hypot(error, of_power)),
             **_with_ends(PER_SAMPLES, log_price - log_rate, error),
         }
-
-    def _need_bytes(self, settings: Settings) -> float:
-        """Predict the largest peak of a worker; nan where it is unknown."""
-        need = need_bytes(self._peaks.get(_family(settings), {}), int(settings["micro_batch"]))
-        return np.nan if need is None else need
 
     def _column(self, name: str) -> Numbers:
         column: Numbers = self.trials[name].to_numpy("float64")

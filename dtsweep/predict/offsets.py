@@ -29,9 +29,6 @@ class Offset:
     typical: float = 1.0
     """Number to which others are related."""
 
-    is_logarithmic: bool = True
-    """True if all measured numbers are positive."""
-
 
 def offsets_of(setups: Setups) -> tuple[Offset, ...]:
     """List the columns that measured configurations can tell apart; constant settings have none."""
@@ -42,25 +39,9 @@ def offsets_of(setups: Setups) -> tuple[Offset, ...]:
             columns += [Offset(setting=name, value=level) for level in levels]
     for name, numbers in setups.numbers.items():
         if np.ptp(numbers) > 0:
-            columns.append(_number_offset(name, numbers))
+            typical = float(np.exp(np.mean(np.log(numbers))))
+            columns.append(Offset(setting=name, value=None, typical=typical))
     return tuple(columns)
-
-
-def _number_offset(name: str, numbers: Numbers) -> Offset:
-    if np.min(numbers) > 0:
-        typical = float(np.exp(np.mean(np.log(numbers))))
-        return Offset(setting=name, value=None, typical=typical)
-    spread = float(np.std(numbers))
-    return Offset(setting=name, value=None, typical=spread, is_logarithmic=False)
-
-
-def _number_column(offset: Offset, numbers: Numbers) -> Numbers:
-    """Relate numbers to the typical one, on a logarithmic scale where that is possible."""
-    if not offset.is_logarithmic:
-        return numbers / offset.typical
-    smallest = offset.typical * 1e-6
-    column: Numbers = np.log(np.maximum(numbers, smallest) / offset.typical)
-    return column
 
 
 def design(offsets: tuple[Offset, ...], setups: Setups) -> Numbers:
@@ -68,7 +49,8 @@ def design(offsets: tuple[Offset, ...], setups: Setups) -> Numbers:
     matrix = np.zeros((len(setups), len(offsets)))
     for index, offset in enumerate(offsets):
         if offset.value is None:
-            matrix[:, index] = _number_column(offset, setups.numbers[offset.setting])
+            relative = setups.numbers[offset.setting] / offset.typical
+            matrix[:, index] = np.log(np.maximum(relative, 1e-6))
         else:
             values = setups.categories[offset.setting].astype(str)
             matrix[:, index] = values == offset.value

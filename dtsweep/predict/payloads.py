@@ -6,13 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, TypeAlias
 
-from dtsweep.analysis.settings import (
-    Settings,
-    compression_info,
-    compression_name,
-    settings_key,
-    text_of,
-)
+from dtsweep.analysis.settings import Settings, compression_info, settings_key, text_of
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 
 Payloads: TypeAlias = Mapping[tuple[str, str], float]
@@ -34,12 +28,12 @@ def measured_payloads(measured: Sequence[Settings], sent: Sequence[float]) -> Pa
     """
     plain: dict[Any, list[float]] = {}
     for one, count in zip(measured, sent, strict=True):
-        if compression_name(one) == "none" and count > 0:
+        if one.get("compression") is None and count > 0:
             plain.setdefault(_without_compression(one), []).append(count)
     shares: dict[tuple[str, str], list[float]] = {}
     for one, count in zip(measured, sent, strict=True):
         whole = plain.get(_without_compression(one))
-        if compression_name(one) != "none" and whole and count > 0:
+        if one.get("compression") is not None and whole and count > 0:
             for mode in (one["sync"], ""):
                 key = (mode, _full_name(one))
                 state = _averaged_state(one)
@@ -66,15 +60,13 @@ def _share_of_values(settings: Settings, payloads: Payloads) -> float:
     info = compression_info(settings)
     full_name = _full_name(settings)
     own = payloads.get((settings["sync"], full_name))
-    is_known = (
-        info is not None
-        and info.bytes_per_value is not None
-        and settings.get("compression_coding") is None
-        and all(settings.get(name) is not None for name in info.reads)
-    )
     if settings["sync"] in _OTHER_WAYS and own is not None:
         return own
-    if info is None or info.bytes_per_value is None or not is_known:
+    if (
+        info is None
+        or info.bytes_per_value is None
+        or any(settings.get(name) is None for name in info.reads)
+    ):
         return own or payloads.get(("", full_name), 1.0)
     share = info.bytes_per_value(settings) / 4
     if info.exchange == "all_gather" and settings["sync"] not in _OTHER_WAYS:
@@ -98,4 +90,4 @@ def _full_name(settings: Settings) -> str:
     """Name a compression with all that decides its bytes."""
     numbers = [settings.get(name) for name in ("compression_ratio", "compression_rank")]
     texts = [text_of(number) for number in numbers if number]
-    return " ".join([compression_name(settings), *texts])
+    return " ".join([text_of(settings.get("compression")), *texts])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.predict.formula import COUNT, PRIORS, Terms, log_times, slopes, terms_of
+from dtsweep.predict.formula import COUNT, PRIORS, Terms, log_times, slopes
 from dtsweep.predict.offsets import Offset, design, deviations, offsets_of
 from dtsweep.predict.setups import Flags, MeasuredSetups, Numbers, Setups
 
@@ -23,10 +23,9 @@ _LEAST_ERROR = 1e-3
 _STARTS = {
     "prior": {},
     "network_bound": {"node_bandwidth": 1.5, "node_latency": 1.5, "local_bandwidth": 1.5},
-    "latency_bound": {
-        **{"node_latency": 2.5, "local_latency": 2.5, "worker_latency": 2.5},
-        "queue": 2.5,
-    },
+    "latency_bound": dict.fromkeys(
+        ("node_latency", "local_latency", "worker_latency", "queue"), 2.5
+    ),
     "compute_bound": {"node_bandwidth": -2.0, "local_bandwidth": -2.0, "sample": 1.0},
     "small_batches": {"pass_floor": 1.0, "sample": -2.0, "floor_sharpness": 1.0},
 }
@@ -57,7 +56,15 @@ class Frame:
 
     def terms(self, setups: Setups) -> Terms:
         """Derive what the formula takes."""
-        return terms_of(setups, design(self.offsets, setups), typical_batch=self.typical_batch)
+        exchanging = np.where(setups.exchanges_each_pass, setups.accumulation, 1.0)
+        exchanges = exchanging / np.maximum(setups.period, 1.0)
+        return Terms(
+            setups=setups,
+            relative_batch=setups.micro_batch / self.typical_batch,
+            plain_passes=setups.accumulation - exchanges,
+            exchanges=exchanges,
+            matrix=design(self.offsets, setups),
+        )
 
     def formula(self, logs: Numbers, terms: Terms) -> tuple[Numbers, Numbers]:
         """Logarithms of (n,) step times and (n,) pass times in seconds."""
@@ -100,12 +107,13 @@ def physics_frame(setups: Setups, measured: MeasuredSetups) -> Frame:
     )
     offsets = offsets_of(setups)
     zeros = np.zeros(2 * len(offsets))
+    means, spreads = zip(*PRIORS.values(), strict=True)
     return Frame(
         log_pass=float(np.mean(np.log(passes))),
         typical_batch=float(np.exp(np.mean(np.log(setups.micro_batch)))),
         offsets=offsets,
-        means=np.concatenate([[prior.mean for prior in PRIORS], zeros]),
-        deviations=np.concatenate([[prior.deviation for prior in PRIORS], *deviations(offsets)]),
+        means=np.concatenate([means, zeros]),
+        deviations=np.concatenate([spreads, *deviations(offsets)]),
     )
 
 
@@ -168,7 +176,7 @@ def fit_formula(frame: Frame, setups: Setups, observed: Observed) -> Numbers:
         softened = _soften(misfit)[1]
         return np.vstack([softened[:, None] * slope, np.diag(1 / frame.deviations)])
 
-    names = [prior.name for prior in PRIORS]
+    names = [*PRIORS]
     fits = []
     for moves in _STARTS.values():
         start = frame.means.copy()

@@ -134,6 +134,8 @@ class Posterior:
         The standard deviation includes the next launch's. The correlation is of residuals with
         those of a measured configuration: 1 at it.
         """
+        from scipy.linalg import solve_triangular
+
         means, slopes = self.linear.at(self.linear.frame.terms(setups))
         observed = self.evidence.observed
         outputs = _outputs(slopes[0], np.zeros(len(setups), dtype=np.bool_))
@@ -154,7 +156,8 @@ class Posterior:
         scaled = slopes[0][:, :-2] * self.linear.frame.deviations**2
         shared += scaled @ self.evidence.slope.T
         prior += np.sum(scaled * slopes[0][:, :-2], axis=1)
-        variance = np.maximum(prior - self._explained(shared), 0) + separate[2]
+        whitened = solve_triangular(self.factor, shared.T, lower=True)
+        variance = np.maximum(prior - np.sum(whitened**2, axis=0), 0) + separate[2]
         # the last part depends on all axes
         nearest = np.max(correlations[-1], axis=1)
         return means[0] + shared @ self.weights, np.sqrt(variance), nearest
@@ -169,14 +172,6 @@ class Posterior:
             groups=groups[observed.row],
             is_pass=observed.is_pass,
         )
-
-    def _explained(self, shared: Numbers) -> Numbers:
-        """(n,) variances that observations explain, by (n, observations) covariances."""
-        from scipy.linalg import solve_triangular
-
-        whitened = solve_triangular(self.factor, shared.T, lower=True)
-        explained: Numbers = np.sum(whitened**2, axis=0)
-        return explained
 
 
 def condition(

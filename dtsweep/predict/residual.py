@@ -60,8 +60,8 @@ class ResidualAxes:
     categories: tuple[str, ...]
     """Settings without an order: 0 apart if equal, else 1."""
 
-    numbers: tuple[tuple[str, float], ...]
-    """Further settings that are numbers, and the spread of each, or 0 for a logarithmic axis."""
+    numbers: tuple[str, ...]
+    """Further settings that are numbers above 0."""
 
     @property
     def parts(self) -> NDArray[np.bool_]:
@@ -86,22 +86,7 @@ class ResidualAxes:
         sizes = [setups.micro_batch, setups.workers, setups.nodes, setups.per_node]
         columns = [np.log2(size) for size in [*sizes, setups.accumulation, setups.period]]
         columns.append(np.where(setups.nodes > 1, 2.0, 0.0))
-        for name, spread in self.numbers:
-            values = setups.numbers[name]
-            if spread:
-                columns.append(2 * values / spread)
-            else:
-                columns.append(np.log2(np.maximum(values, np.finfo(float).tiny)))
-        return columns
-
-
-def axes_of(setups: Setups) -> ResidualAxes:
-    """List the axes of measured configurations."""
-    numbers = []
-    for name, values in setups.numbers.items():
-        spread = float(np.std(values)) or 1.0
-        numbers.append((name, 0.0 if np.min(values) > 0 else spread))
-    return ResidualAxes(categories=tuple(setups.categories), numbers=tuple(numbers))
+        return columns + [np.log2(setups.numbers[name]) for name in self.numbers]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

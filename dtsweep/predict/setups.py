@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -60,13 +60,13 @@ class Setups:
     """True if each pass of a step exchanges, as in modes that shard parameters."""
 
     slowness: Numbers
-    """Factor of the slowest worker's pass by `slow_rank`; with `balance` what is left of it."""
+    """Factor of the slowest worker's pass by `slow_rank`."""
 
     categories: Mapping[str, NDArray[Any]] = field(default_factory=lambda: NOTHING)
     """Settings without an order, by name: (n,) texts, such as the mode and the compression."""
 
     numbers: Mapping[str, Numbers] = field(default_factory=lambda: NOTHING)
-    """Further settings that are numbers, by name: (n,)."""
+    """Further settings that are numbers above 0, by name: (n,)."""
 
     def __len__(self) -> int:
         """Number of configurations."""
@@ -112,14 +112,26 @@ class Setups:
 
     def take(self, rows: Any) -> Setups:
         """Choose configurations, by their numbers or by (n,) flags."""
-        columns: dict[str, Any] = {}
-        for one in fields(self):
-            values = getattr(self, one.name)
-            if one.name in _BY_NAME:
-                columns[one.name] = {name: column[rows] for name, column in values.items()}
-            else:
-                columns[one.name] = values[rows]
-        return Setups(**columns)
+        return _by_column(lambda column: column[rows], self)
+
+    def followed_by(self, others: Setups) -> Setups:
+        """Put other configurations behind these, by the settings that these have."""
+        return _by_column(lambda *columns: np.concatenate(columns), self, others)
+
+
+def _by_column(function: Callable[..., Any], first: Setups, *others: Setups) -> Setups:
+    """Call a function with each column of some setups."""
+    columns: dict[str, Any] = {}
+    for one in fields(first):
+        values, *more = (getattr(setups, one.name) for setups in (first, *others))
+        if one.name in _BY_NAME:
+            columns[one.name] = {
+                name: function(column, *(by_name[name] for by_name in more))
+                for name, column in values.items()
+            }
+        else:
+            columns[one.name] = function(values, *more)
+    return Setups(**columns)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

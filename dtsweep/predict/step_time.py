@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from dtsweep.predict.limits import bounds_of
 from dtsweep.predict.physics import fit_formula, observed_of, physics_frame
 from dtsweep.predict.posterior import Linear, Posterior, condition, evidence_of
-from dtsweep.predict.residual import axes_of, fit_strengths
+from dtsweep.predict.residual import ResidualAxes, fit_strengths
 from dtsweep.predict.setups import NORMAL_90, MeasuredSetups, Numbers, Prediction, Setups
 
 _FEWEST_LEFT_OUT = 5
@@ -49,11 +48,7 @@ class StepTimeModel:
         moved = np.abs(bounded - mean)
         between = np.where(np.isfinite(high - low), high - low, moved)
         error = np.where(moved > 0, np.maximum(error, between / NORMAL_90), error)
-        return Prediction(
-            log_step_s=bounded,
-            error=error,
-            distance=1 - correlation,
-        )
+        return Prediction(log_step_s=bounded, error=error, distance=1 - correlation)
 
     def with_measured(self, setups: Setups, log_step_s: Numbers) -> StepTimeModel:
         """Condition the model on step times of k more configurations, without a fit.
@@ -70,7 +65,7 @@ class StepTimeModel:
             pass_s=np.concatenate([self.measured.pass_s, np.full(count, np.nan)]),
             launch=np.concatenate([self.measured.launch, launches]),
         )
-        every = _joined(self.setups, setups)
+        every = self.setups.followed_by(setups)
         before = self.posterior
         return StepTimeModel(
             setups=every,
@@ -80,20 +75,6 @@ class StepTimeModel:
             ),
             calibration=self.calibration,
         )
-
-
-def _joined(first: Setups, second: Setups) -> Setups:
-    """Put configurations of two sets behind each other, with the first one's settings."""
-    columns: dict[str, Any] = {}
-    for one in fields(Setups):
-        before, after = getattr(first, one.name), getattr(second, one.name)
-        if one.name in ("categories", "numbers"):
-            columns[one.name] = {
-                name: np.concatenate([values, after[name]]) for name, values in before.items()
-            }
-        else:
-            columns[one.name] = np.concatenate([before, after])
-    return Setups(**columns)
 
 
 def fit_step_time(setups: Setups, measured: MeasuredSetups) -> StepTimeModel:
@@ -111,7 +92,8 @@ def fit_step_time(setups: Setups, measured: MeasuredSetups) -> StepTimeModel:
         raise ValueError("the model of step times needs at least one, all positive and finite")
     frame = physics_frame(setups, measured)
     best = fit_formula(frame, setups, observed_of(measured))
-    linear, axes = Linear(frame=frame, best=best), axes_of(setups)
+    linear = Linear(frame=frame, best=best)
+    axes = ResidualAxes(categories=tuple(setups.categories), numbers=tuple(setups.numbers))
     evidence = evidence_of(linear, axes, setups, measured)
     strengths = fit_strengths(evidence.shared, evidence.deviations)
     posterior = condition(linear, axes, strengths, setups=setups, measured=measured)

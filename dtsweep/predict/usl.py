@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,26 +40,6 @@ _LEAST = 1e-12
 
 _CIRCLE = np.linspace(0, 2 * np.pi, 64, endpoint=False)
 """Directions in which the edge of what the data allow is looked at."""
-
-
-class _Fit(NamedTuple):
-    """Estimate of both parameters."""
-
-    edge: Numbers
-    """Best parameters, then the edge of what the data allow: (cases, 2).
-
-    The 95 % interval of a function monotonic in the parameters lies between its least and largest
-    value here.
-    """
-
-    residual: float
-    """Distance from the law, root of the mean square by degrees of freedom."""
-
-    errors: str
-    """Source of the margin: `launches`; `residuals` if errors are unknown or the fit is bad."""
-
-    contradicted: bool | None
-    """True if the law misses by more than the errors explain; None where they are not known."""
 
 
 def usl(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataFrame:
@@ -107,19 +87,13 @@ def _row(sizes: Numbers, compared: Contrasts, *, worth: float) -> dict[str, Any]
     logs = compared.estimate[1:, 0]
     if np.isnan(logs).any():
         return {"reason": Reason.NOT_COMPARABLE}
-    fit = _fitted(sizes, logs, speed_up_covariance(compared)[1:, 1:])
-    row: dict[str, Any] = {
-        "residual": fit.residual,
-        "errors": fit.errors,
-        "contradicted": fit.contradicted,
-        **_range_of("contention", fit.edge[:, 0]),
-        **_range_of("coherency", fit.edge[:, 1]),
-    }
-    pays_to = np.maximum(sizes[0], _pays_to(fit.edge, base=sizes[0], worth=worth))
+    edge, row = _fitted(sizes, logs, speed_up_covariance(compared)[1:, 1:])
+    row |= _range_of("contention", edge[:, 0]) | _range_of("coherency", edge[:, 1])
+    pays_to = np.maximum(sizes[0], _pays_to(edge, base=sizes[0], worth=worth))
     row |= _size_range("pays_to", pays_to, sizes=sizes)
     if row["coherency_low"] > 0:
-        row |= _size_range("peak", _peak(fit.edge), sizes=sizes)
-    if fit.contradicted:
+        row |= _size_range("peak", _peak(edge), sizes=sizes)
+    if row["contradicted"]:
         # What a wrong law says beyond the measured sizes is worth nothing.
         for name in ("pays_to", "peak"):
             if row.get(f"{name}_extrapolates"):
@@ -132,7 +106,7 @@ def _rate(n: Any, contention: Any, coherency: Any) -> Any:
     return n / (1 + contention * (n - 1) + coherency * n * (n - 1))
 
 
-def _fitted(sizes: Numbers, logs: Numbers, covariance: Numbers) -> _Fit:
+def _fitted(sizes: Numbers, logs: Numbers, covariance: Numbers) -> tuple[Numbers, dict[str, Any]]:
     """Fit the law by least squares, and find the parameters that the data do not exclude.
 
     Args:
@@ -140,6 +114,9 @@ def _fitted(sizes: Numbers, logs: Numbers, covariance: Numbers) -> _Fit:
         logs: (n − 1,) measured logarithms of speed-ups.
         covariance: (n − 1, n − 1) of their errors in units of 95 % half-widths: its diagonal has
             squared half-widths. If any is nan, all sizes are assumed to have the same error.
+
+    Returns:
+        The parameters, as `_edge` gives them, and columns of `usl`.
     """
     from scipy.optimize import curve_fit
     from scipy.stats import chi2
@@ -171,11 +148,8 @@ def _fitted(sizes: Numbers, logs: Numbers, covariance: Numbers) -> _Fit:
     )
     weights = np.linalg.inv(covariance)
 
-    def misses_of(at: Numbers) -> Numbers:
-        return curve(sizes[1:], *at) - logs
-
     def distance_of(at: Numbers) -> float:
-        misses = misses_of(at)
+        misses = curve(sizes[1:], *at) - logs
         return float(misses @ weights @ misses)
 
     # A search nears a bound for ever.
@@ -191,16 +165,19 @@ def _fitted(sizes: Numbers, logs: Numbers, covariance: Numbers) -> _Fit:
     limit, errors = 1.0, "launches"
     if contradicted is not False:
         limit, errors = float(students_t(free)) ** 2 * distance / free, "residuals"
-    return _Fit(
-        edge=_edge(best, spread * limit),
-        residual=float(np.sqrt((misses_of(best) ** 2).sum() / free)),
-        errors=errors,
-        contradicted=contradicted,
-    )
+    return _edge(best, spread * limit), {
+        "residual": float(np.sqrt(((curve(sizes[1:], *best) - logs) ** 2).sum() / free)),
+        "errors": errors,
+        "contradicted": contradicted,
+    }
 
 
 def _edge(best: Numbers, spread: Numbers) -> Numbers:
-    """Best parameters, and the ellipse around them within their limits."""
+    """(cases, 2) best parameters, and the ellipse around them within their limits.
+
+    The 95 % interval of a function monotonic in the parameters lies between its least and largest
+    value here.
+    """
     values, vectors = np.linalg.eigh(spread)
     circle = np.column_stack([np.cos(_CIRCLE), np.sin(_CIRCLE)])
     ellipse = circle * np.maximum(values, 0.0) ** 0.5 @ vectors.T

@@ -20,7 +20,7 @@ from typing import Any
 
 from dtsweep.provenance.data import content_digest
 from dtsweep.provenance.modules import find_module
-from dtsweep.provenance.syntax import imported, tokens_of, without_question
+from dtsweep.provenance.syntax import imported, parse_counted
 from dtsweep.provenance.typed import typed
 from dtsweep.provenance.versions import package_versions
 from dtsweep.text import count_of
@@ -120,10 +120,10 @@ def sources_of(workload: Any, *, file: Path | None) -> Sources:
     """Collect what a workload's class is made of; nothing is imported.
 
     What counts are the files that define the class and its bases, and all modules of the user's own
-    that these import, in methods too, and so on. They are compared by their tokens, without
-    comments and `sweep = …`: another axis is not another workload. The loaded modules of the
-    sweep file's folder count too, because their names may have been made up at run time. Of a
-    notebook the class counts with what it uses; of dtsweep's own workloads the module and its
+    that these import, in methods too, and so on. They are compared by their statements, without
+    comments, docstrings and `sweep = …`: another axis is not another workload. The loaded modules
+    of the sweep file's folder count too, because their names may have been made up at run time. Of
+    a notebook the class counts with what it uses; of dtsweep's own workloads the module and its
     neighbours that it imports. A warning names classes whose source cannot be found.
     """
     invalidate_caches()
@@ -246,13 +246,13 @@ def _of_module(name: str, sources: Sources) -> Iterable[str]:
 
 @lru_cache(maxsize=1024)
 def _read(source: bytes, *, package: str) -> tuple[str, list[str]]:
-    """Digest of a module's tokens, and its imports; computed once in a run."""
+    """Digest of a module's statements, and its imports; computed once in a run."""
     try:
-        text = without_question(decode_source(source))
+        tree = parse_counted(decode_source(source))
     except SyntaxError:
         # The ranks will say so, should they import it.
         return hashlib.sha256(source).hexdigest()[:12], []
-    return _digest(tokens_of(text)), sorted(set(imported(ast.parse(text), package=package)))
+    return _digest(ast.unparse(tree)), sorted(set(imported(tree, package=package)))
 
 
 def _loaded_from_folder(sweep_file: Path | None) -> Iterator[str]:

@@ -1,10 +1,8 @@
-"""Contents and imports of a module's source: its tokens without comments, and its syntax tree."""
+"""Statements of a module that count, without comments and docstrings, and its imports."""
 
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
 from collections.abc import Iterator
 
 _QUESTION = frozenset({"Sweep", "dtsweep.Sweep", "run", "dtsweep.run"})
@@ -15,27 +13,24 @@ _NOT_RUN = frozenset({"TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__m
 
 _IMPORTERS = frozenset({"import_module", "importlib.import_module", "__import__"})
 
-_NOT_COMPARED = frozenset({tokenize.COMMENT, tokenize.NL})
-
-_LAYOUT = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
-"""Tokens that count by their kind: four spaces mean the same as a tab."""
+_WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def without_question(source: str) -> str:
-    r"""Source without statements that are not a part of the workloads that it defines.
+def parse_counted(source: str) -> ast.Module:
+    r"""Parse a module without docstrings and statements that are no part of its workloads.
 
     Left out are at module level `sweep = …`, calls of `Sweep` and `run`, and what stands under
     `if TYPE_CHECKING:` and `if __name__ == "__main__":`, unless a class is defined there.
 
-    >>> without_question("WIDTH = 3\nsweep = Sweep()\nprint()")
-    'WIDTH = 3\n\nprint()'
+    >>> ast.unparse(parse_counted("'Doc.'\nWIDTH  =  3  # one\nsweep = Sweep()\nprint()"))
+    'WIDTH = 3\nprint()'
     """
-    lines = source.split("\n")
-    for node in ast.parse(source).body:
-        if _is_left_out(node):
-            start, end = node.lineno - 1, node.end_lineno or node.lineno
-            lines[start:end] = [""] * (end - start)
-    return "\n".join(lines)
+    tree = ast.parse(source)
+    tree.body = [node for node in tree.body if not _is_left_out(node)]
+    for node in ast.walk(tree):
+        if isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+    return tree
 
 
 def _is_left_out(node: ast.stmt) -> bool:
@@ -50,19 +45,6 @@ def _is_left_out(node: ast.stmt) -> bool:
             defines = any(isinstance(inner, ast.ClassDef) for inner in ast.walk(node))
             return ast.unparse(test) in _NOT_RUN and not defines
     return False
-
-
-def tokens_of(source: str) -> str:
-    r"""Tokens of a source that can be parsed, a line each: comments and blanks don't count.
-
-    >>> tokens_of("x  =  1  # one") == tokens_of("x = 1\n")
-    True
-    """
-    return "\n".join(
-        tokenize.tok_name[token.type] if token.type in _LAYOUT else token.string
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type not in _NOT_COMPARED
-    )
 
 
 def imported(tree: ast.AST, *, package: str) -> Iterator[str]:

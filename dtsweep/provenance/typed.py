@@ -4,115 +4,88 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from pprint import pformat
 from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from dtsweep.provenance.syntax import imported, tokens_of
+from dtsweep.provenance.syntax import imported, parse_counted
 
 _CODE = (type, FunctionType)
 
-_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
-
-@dataclass(frozen=True)
-class _Typed:
+class _Typed(NamedTuple):
     """Parts of a class."""
 
-    parts: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, str]
     """Text of the class, and of the functions, classes and constants that it uses, by name."""
 
-    imports: set[str] = field(default_factory=set)
+    imports: set[str]
     """Names of the modules that these import, or use things of."""
 
-    unknown: set[str] = field(default_factory=set)
+    unknown: set[str]
     """Names of the classes and functions whose source cannot be found."""
 
 
 def typed(kind: type) -> _Typed:
-    """Collect a class and all that it uses of its own module, and so on.
+    """Collect a class and all that it uses of its own module by name, and so on.
 
     IPython keeps the source of each cell for `inspect`, and Python from 3.13 on that of the prompt
     and of `-c`. What `exec` or standard input was given is lost.
     """
-    source = _Typed()
+    source = _Typed({}, set(), set())
     waiting: list[Any] = [kind]
     while waiting:
         definition = waiting.pop()
         name = definition.__qualname__
         if isinstance(definition, type):
             name = f"class {name}"
-        functions = _functions_of(definition)
-        if name in source.parts or name in source.unknown or not functions:
+        function = _function_of(definition)
+        if name in source.parts or name in source.unknown or function is None:
             continue
-        statement = _defining_statement(definition, functions[0])
+        scope = function.__globals__
+        statement = _statement_of(function)
         if statement is None:
             source.unknown.add(name)
             # The workers may need any of the modules that are imported here.
-            source.imports.update(map(_module_of, functions[0].__globals__.values()))
+            source.imports.update(map(_module_of, scope.values()))
             continue
-        text, tree = statement
-        source.parts[name] = tokens_of(text)
-        source.imports.update(imported(tree, package=""))
-        for key, value in _used(tree, functions[0].__globals__).items():
-            origin = _module_of(value)
-            if origin != kind.__module__:
-                source.imports.add(origin)
-            elif isinstance(value, _CODE):
-                waiting.append(value)
-            else:
-                waiting.append(type(value))
+        source.parts[name] = ast.unparse(statement)
+        source.imports.update(imported(statement, package=""))
+        names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        for key in sorted(names & scope.keys()):
+            value = inspect.unwrap(scope[key])
             if not isinstance(value, (*_CODE, BuiltinFunctionType, ModuleType)):
                 source.parts[key] = _text_of(value)
+            if (origin := _module_of(value)) != kind.__module__:
+                source.imports.add(origin)
+            else:
+                waiting.append(value if isinstance(value, _CODE) else type(value))
     return source
 
 
-def _functions_of(definition: Any) -> list[FunctionType]:
-    """Functions in the source of a class, or a function itself; decorators add others."""
+def _function_of(definition: Any) -> FunctionType | None:
+    """First function in the source of a class, or a function itself; decorators add others."""
     members = [definition]
     if isinstance(definition, type):
-        values = vars(definition).values()
-        getters = (value.fget for value in values if isinstance(value, property))
-        members = [inspect.unwrap(value) for value in (*values, *getters) if callable(value)]
-    return [
-        member
-        for member in members
-        if isinstance(member, FunctionType)
-        and member.__code__.co_qualname.startswith(definition.__qualname__)
-    ]
-
-
-def _defining_statement(definition: Any, function: FunctionType) -> tuple[str, ast.stmt] | None:
-    """Find the statement that defines a class or function, in the source of one of its functions.
-
-    `inspect.getsource` of the class itself would look for a file of its module.
-    """
-    try:
-        lines, _ = inspect.findsource(function)
-        tree = ast.parse("".join(lines))
-    except (OSError, SyntaxError):
-        return None
-    line = function.__code__.co_firstlineno
-    for node in ast.walk(tree):
-        if isinstance(node, _DEFINITIONS) and node.name == definition.__name__:
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            last = node.end_lineno or first
-            if first <= line <= last:
-                return textwrap.dedent("".join(lines[first - 1 : last])), node
+        members = [getattr(value, "fget", value) for value in vars(definition).values()]
+    for member in filter(callable, members):
+        function = inspect.unwrap(member)
+        if isinstance(function, FunctionType) and function.__code__.co_qualname.startswith(
+            definition.__qualname__
+        ):
+            return function
     return None
 
 
-def _used(tree: ast.AST, scope: Mapping[str, Any]) -> dict[str, Any]:
-    """Find what a statement uses of its module by name, functions without their decorators."""
-    nodes = [*ast.walk(tree)]
-    used = [node for node in nodes if isinstance(node, ast.Name)]
-    # A local variable may have the name of a global one.
-    local = {node.id for node in used if isinstance(node.ctx, ast.Store)}
-    local |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    names = {node.id for node in used} - local
-    return {name: inspect.unwrap(scope[name]) for name in sorted(names & scope.keys())}
+def _statement_of(function: FunctionType) -> ast.stmt | None:
+    """Find the statement of a cell or prompt that defines a function, or its class."""
+    # `inspect.getsource` of the class itself would look for a file of its module.
+    try:
+        tree = parse_counted("".join(inspect.findsource(function)[0]))
+    except (OSError, SyntaxError):
+        return None
+    line = function.__code__.co_firstlineno
+    return next((node for node in tree.body if (node.end_lineno or 0) >= line), None)
 
 
 def _module_of(value: Any) -> str:
@@ -128,9 +101,7 @@ def _text_of(value: Any) -> str:
     >>> _text_of((1, "a")), _text_of(object())
     ("(1, 'a')", 'builtins.object')
     """
-    if isinstance(value, (set, frozenset)):
-        value = sorted(value, key=repr)
     try:
-        return repr(ast.literal_eval(repr(value)))
+        return pformat(ast.literal_eval(repr(value)), sort_dicts=False)
     except (ValueError, SyntaxError):
         return f"{type(value).__module__}.{type(value).__qualname__}"

@@ -10,6 +10,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     next_step       the run that would decide, in words
     scaling_words   where one more worker stops paying, and the law of scaling
     doubts          what not to use and what not to compare, said above the tables
+    compiled_pairs  points that differ in `compile` alone, compared
     notes           how the numbers of the report came about, said below them
     frontiers       points of one product, and what can be said of the first two
     code            a point as code for dtsweep, and as the shell command of a script
@@ -21,6 +22,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     advice          goal of a report, its recommendations, and the points on frontiers
     tables          table columns of points and of scaling
     to_target       trainings to a target: a section
+    grids           grids of as many workers next to each other: a section
     costs           what runs have cost, and what was lost of it: a section
     sections        the certificate of a search
     content         what the report says, computed once; the renderers below show it

@@ -16,7 +16,7 @@ from dtsweep.analysis import setting_columns
 from dtsweep.analysis.settings import axis_name
 from dtsweep.secret import HIDDEN, hidden
 from dtsweep.sweep.point_axes import AXES, DEFAULTS
-from dtsweep.sweep.values import python_value
+from dtsweep.sweep.values import LOADER, python_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,7 +151,7 @@ def shell_command(row: pd.Series[Any]) -> str | None:
     path, *arguments = json.loads(row["command"])
     words = [f"{name}={in_shell(value)}" for name, value in _variables(row).items()]
     words += ["torchrun", *_launch(row), *map(in_shell, [_from_here(path), *arguments])]
-    lines = [*_on_nodes(row), *_on_secrets(row), " ".join(words)]
+    lines = [*_on_nodes(row), *_on_secrets(row), *_on_loaders(row), " ".join(words)]
     return "\n".join(lines)
 
 
@@ -192,6 +192,19 @@ def _on_nodes(row: pd.Series[Any]) -> list[str]:
     if workers % nodes:
         text += f", WORKERS_HERE its share of {workers} workers"
     return [_comment(text)]
+
+
+def _on_loaders(row: pd.Series[Any]) -> list[str]:
+    """A comment on settings of data loaders, which no argument of the script has."""
+    names = [name for name in row.index if axis_name(str(name)).startswith(LOADER)]
+    settings = [
+        f"{axis_name(name).removeprefix(LOADER)}={python_value(row[name])!r}"
+        for name in names
+        if _has_value(row, name)
+    ]
+    if not settings:
+        return []
+    return [_comment(f"measured with DataLoader(…, {', '.join(settings)}): set that in the script")]
 
 
 def _from_here(path: str) -> str:

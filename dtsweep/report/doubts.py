@@ -14,7 +14,6 @@ from dtsweep.analysis.ladders import far_above_linear
 from dtsweep.analysis.launches import has_caution, without_canaries
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.analysis.study import Study
-from dtsweep.inference.spread import POINT
 from dtsweep.report.labels import trial_label, trial_labels, varying_columns
 from dtsweep.report.remarks import Remark, remark
 from dtsweep.results.schema import IMPORTED
@@ -33,9 +32,6 @@ _MACHINE_COLUMNS = (
     "harness",
 )
 """Columns of trials in which two environments may differ."""
-
-_UNLIKE = 1.5
-"""Factor between imported rows of one point, above which they may be of several machines."""
 
 
 def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> list[Remark]:
@@ -67,7 +63,7 @@ def unsound_doubts(study: Study) -> list[Remark]:
 
     Returns:
         Remarks on workers that exchange nothing, workers that load the same samples, rates far
-        above linear, imported rows that differ too much, and rates that are unknown.
+        above linear, and rates that are unknown.
     """
     points = study.points
     varying = varying_columns(points)
@@ -90,24 +86,11 @@ def unsound_doubts(study: Study) -> list[Remark]:
         )
         for row in far_above_linear(points).to_dict("records")
     ]
-    remarks += _unlike_repeats(study.trials, varying)
     unknown = points[points["samples_per_s"].isna() & points["samples_reason"].notna()]
     for reason, rows in unknown.groupby("samples_reason", sort=False):
         names = trial_labels(rows, varying)
         remarks.append(remark("samples_unknown", points=names, reason=_because(reason)))
     return remarks
-
-
-def _unlike_repeats(trials: pd.DataFrame, varying: Sequence[str]) -> list[Remark]:
-    """Name imported rows of one point that differ by more than repeats on one machine do."""
-    imported = trials[trials["harness"] == IMPORTED].dropna(subset=["samples_per_s"])
-    groups = [rows for _, rows in imported.groupby(list(POINT), dropna=False, sort=False)]
-    factors = [rows["samples_per_s"].max() / rows["samples_per_s"].min() for rows in groups]
-    return [
-        remark("unlike_repeats", point=trial_label(rows.iloc[0], varying), factor=factor)
-        for rows, factor in zip(groups, factors, strict=True)
-        if factor > _UNLIKE
-    ]
 
 
 def _because(reason: object) -> str:

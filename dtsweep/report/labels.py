@@ -13,7 +13,7 @@ from dtsweep.results.schema import IMPORTED
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import MODE_FIELDS, OWN, UNDECLARED, mode_in_results
 from dtsweep.sweep.point_axes import AXES, is_left_out
-from dtsweep.sweep.values import ARGS
+from dtsweep.sweep.values import OF_LOOPS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,12 +45,13 @@ def varying_columns(points: pd.DataFrame) -> list[str]:
 
 
 def argument_columns(columns: Sequence[str]) -> list[str]:
-    """Those of the columns that are arguments of a user's loop; tables give each a column.
+    """Those of the columns that only a user's loop has; tables give each a column.
 
     >>> argument_columns(["workers", "workload_args.batch-size"])
     ['workload_args.batch-size']
     """
-    return [column for column in columns if column.startswith(f"workload_{ARGS}")]
+    beginnings = tuple(f"workload_{beginning}" for beginning in OF_LOOPS)
+    return [column for column in columns if column.startswith(beginnings)]
 
 
 def point_key(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
@@ -176,21 +177,15 @@ def point_label(row: Mapping[Any, Any] | pd.Series[Any], varying: Sequence[str])
 def _compression_label(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
     """Name the compression of a row with its settings; empty if nothing is compressed.
 
-    An example is "topk zstd ratio=0.01".
+    An example is "topk ratio=0.01".
     """
     import pandas as pd
 
-    compression, coding, ratio, rank = (
-        row.get(name) for name in ("compression", *COMPRESSION_FIELDS)
-    )
+    compression, ratio, rank = (row.get(name) for name in ("compression", *COMPRESSION_FIELDS))
     if pd.isna(compression):
         return ""
-    settings = {"": coding, "ratio=": ratio, "rank=": rank}
-    known_settings = [
-        f"{name}{value:g}" if name else str(value)
-        for name, value in settings.items()
-        if pd.notna(value)
-    ]
+    settings = {"ratio": ratio, "rank": rank}
+    known_settings = [f"{name}={value:g}" for name, value in settings.items() if pd.notna(value)]
     return one_line(" ".join([str(compression), *known_settings]))
 
 
@@ -212,10 +207,14 @@ def trial_labels(rows: pd.DataFrame, varying: Sequence[str]) -> list[str]:
 
 
 def _settings_label(row: Mapping[Any, Any] | pd.Series[Any], columns: Sequence[str]) -> str:
-    """Name settings of a row, those that are null left out: "bf16 workload.layers=2"."""
+    """Name settings of a row, those that are null or off left out: "bf16 workload.layers=2"."""
     import pandas as pd
 
-    names = [name for name in columns if pd.notna(row[name])]
+    names = [
+        name
+        for name in columns
+        if pd.notna(row[name]) and not (name in AXES and is_left_out(name, row[name]))
+    ]
     by_value = ("workload", *(axis for axis, declared in AXES.items() if declared.choices))
     labels = []
     for name in names:

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.canaries import WORLD
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.study import Study, launch_sigma
+from dtsweep.report.compiled_pairs import compiled_remarks
 from dtsweep.report.labels import model_columns, model_label
 from dtsweep.report.next_step import run_with_launches
 from dtsweep.report.remarks import Remark, remark
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
-from dtsweep.sweep.settings import ENERGY_FROM_S
-from dtsweep.text import format_rate, half_of, is_wide, percent_up
+from dtsweep.text import half_of, is_wide, percent_up
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_COUNTED_BELOW = 10_000
-"""Smaller sizes of models are given in full."""
 
 _ENDS = {
     "precise": "at the half_width asked for",
@@ -53,12 +50,12 @@ def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False
     ]
     if points["frontier_probability"].notna().any():
         remarks.append(remark("frontier_probability"))
-    remarks += [*_noise(study, points), *_exchange(measured)]
+    remarks += [*compiled_remarks(study, points), *_noise(study, points), *_exchange(measured)]
     if points["compression_error"].notna().any():
         remarks.append(remark("compression_error"))
     if counts := counts_of(measured["stop_reason"].map(lambda end: _ENDS.get(end, end))):
         remarks.append(remark("window_ends", ends=counts))
-    remarks += [*_energy(measured), *_canaries(study.canaries)]
+    remarks += _canaries(study.canaries)
     if counts := counts_of(trials["flags"].explode()):
         meanings = {flag: FLAG_MEANINGS[flag] for flag in counts if flag in FLAG_MEANINGS}
         remarks.append(remark("flags", counts=counts, meanings=meanings))
@@ -71,29 +68,14 @@ def counts_of(column: pd.Series[Any]) -> dict[str, int]:
 
 
 def _models(points: pd.DataFrame, *, compare_models: bool) -> list[Remark]:
-    """Name the models with their sizes, if there are several."""
+    """Name the models, if there are several."""
     models = points.drop_duplicates(["workload", "model_digest"])
     if len(models) < 2:
         return []
     names = model_columns(points)
-    sizes = [f"{model_label(row, names)} ({_size(row)})" for _, row in models.iterrows()]
+    labels = [model_label(row, names) for _, row in models.iterrows()]
     code = "models_compared" if compare_models else "models"
-    return [remark(code, count=len(models), models=sizes)]
-
-
-def _count(value: float) -> str:
-    if value < _COUNTED_BELOW:
-        return f"{value:,.0f}"
-    return format_rate(value)
-
-
-def _size(model: pd.Series[Any]) -> str:
-    sizes = model[["parameters", "flops_per_sample"]].dropna()
-    words = {"parameters": "parameters", "flops_per_sample": "FLOP a sample"}
-    return (
-        ", ".join(f"{_count(float(value))} {words[str(name)]}" for name, value in sizes.items())
-        or "of unknown size"
-    )
+    return [remark(code, count=len(models), models=labels)]
 
 
 def _intervals(points: pd.DataFrame, *, run: str) -> list[Remark]:
@@ -104,9 +86,6 @@ def _intervals(points: pd.DataFrame, *, run: str) -> list[Remark]:
     remarks = [remark("interval")]
     if within := int((known["interval"] == "launch").sum()):
         remarks.append(remark("interval_within", count=within, points=len(known), run=run))
-    is_pooled = (known["interval"] == "pooled") & (known["launches"] == 1)
-    if pooled := int(is_pooled.sum()):
-        remarks.append(remark("interval_pooled", count=pooled))
     if unknown := int(points["latency_s"].notna().sum()) - len(known):
         remarks.append(remark("interval_unknown", count=unknown))
     return remarks
@@ -122,13 +101,6 @@ def _exchange(trials: pd.DataFrame) -> list[Remark]:
     if alone.any():
         reasons = {"one worker": int(alone.sum()), **reasons}
     return [remark("no_exchange_share", reasons=reasons)] if reasons else []
-
-
-def _energy(trials: pd.DataFrame) -> list[Remark]:
-    """Say that windows on GPUs are too short for energy, where nobody asked for it."""
-    is_short = (trials["backend"] == "nccl") & (trials["window_s"] < ENERGY_FROM_S)
-    count = int((is_short & trials["energy_j"].isna()).sum())
-    return [remark("short_for_energy", count=count, seconds=ENERGY_FROM_S)] if count else []
 
 
 def _canaries(canaries: pd.DataFrame) -> list[Remark]:

@@ -9,6 +9,7 @@ from dtsweep.analysis.time_to_loss import time_to_loss
 from dtsweep.plan.prices import Prices
 from dtsweep.report.content import Content, Section, content_of
 from dtsweep.report.costs import cost_section
+from dtsweep.report.grids import Grids, grids_of
 from dtsweep.report.sections import certificate_in
 from dtsweep.report.to_target import TargetTimes
 from dtsweep.results.store import Results
@@ -49,4 +50,7 @@ def content_in(
     to_target = time_to_loss(selected)
     if len(to_target):
         sections.append(TargetTimes(to_target))
+    grids = grids_of(selected)
+    if len(grids):
+        sections.append(Grids(grids))
     return content_of(study, sections=sections, **asked)

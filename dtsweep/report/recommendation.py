@@ -71,7 +71,7 @@ def print_all(recommendations: Sequence[Recommendation], *, study: Study, consol
     advice = advice_on(recommendations, varying_columns(study.points), bottleneck(study))
     for one, recommendation in zip(advice, recommendations, strict=True):
         print_advice(one, console=console, show_all=True)
-        _print_code(recommendation.point, console=console)
+        print_code(recommendation.point, console=console)
 
 
 def print_advice(advice: Advice, *, console: Console, show_all: bool) -> None:
@@ -125,7 +125,7 @@ def advice_on(
     return advice
 
 
-def _print_code(point: pd.Series[Any], *, console: Console) -> None:
+def print_code(point: pd.Series[Any], *, console: Console) -> None:
     """Print a point as code; of a script its command."""
     if point["harness"] == IMPORTED:
         say(console, "\nIt was imported from a table: there is no code to use it.")

@@ -94,10 +94,6 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
             "Too fast: {point} has {times:.3g} times the samples/s of workers={base}, far above "
             "{linear:g} times. One of the two is wrong: check both before you use either."
         ),
-        "unlike_repeats": (
-            "Rows of {point} differ by {factor:.2g} times: are they of the same machine? If not, "
-            "give the table a column that tells them apart."
-        ),
         "samples_unknown": "samples/s is unknown of {points:list}{reason}.",
         "objectives_unknown": "Not all of these were measured of {count:# point}: on no frontier.",
         "where_unknown": "It is not known of {count:# point} whether {where}: neither in nor out.",
@@ -129,6 +125,10 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
         "objectives": "Frontiers are of {objectives:all}; the plot shows step time and throughput.",
         "only_where": (
             "Only points where {where}: {count:# point} left out, whose trials are counted above."
+        ),
+        "compiled": (
+            "Compiled by torch.compile, against the same points without it: "
+            "{verdicts:counts}.{points:lines}"
         ),
         "noise": (
             "Noise{where}: samples/s of one point differ by {sigma:share1} between launches "
@@ -173,9 +173,6 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
             "Intervals of {count} of {points:# point} are within one launch; {run} would show how "
             "far launches differ."
         ),
-        "interval_pooled": (
-            "{count:# point} with one launch: widened by the spread between launches of the others."
-        ),
         "interval_unknown": "No interval of {count:# point}: too few steps, or they drift.",
         "frontier_probability": (
             "frontier %: how often a point is on the frontier when all means are resampled within "
@@ -186,10 +183,6 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
             "error %: one compressed exchange against the mean of the values themselves."
         ),
         "window_ends": "Trials by the end of their window: {ends:counts}.",
-        "short_for_energy": (
-            "energy_j is null on {count:# trial} with a window under {seconds:g} s; "
-            "Measure(energy=True) makes windows long enough."
-        ),
         "canaries": (
             "Canaries, which repeat one point, ran in {sessions:# session} of {worlds:# world}; "
             "largest drift within a session: {drift}."

@@ -22,7 +22,6 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     compaction      many small files of a table, merged into few
     store           the three data sets; an attempt's row of `trials` is its commit
     frames          rows of results as frames; warnings and errors where rows are missing
-    overview        the table of trials in brief: statuses, failures, the last attempts
     campaign        state of all runs on one place of results: how far, what it took, what is left
     outbox          files on their way to the results, stored by a thread
 """

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from dtsweep.results.current_attempt import CHOOSING, current_attempts
 from dtsweep.results.lease import LiveRun, holder
-from dtsweep.results.overview import Overview, overview_of
 from dtsweep.results.run_record import RunningTrial, RunRecord, StoredRun
 from dtsweep.results.statuses import CUT, FINE
 from dtsweep.results.store import Results
@@ -43,49 +44,61 @@ class RunTrials:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Trials that have failed in one way."""
+
+    status: str
+    trials: int
+    reason: str | None
+    """Reason of the newest of them."""
+
+    log: str | None
+    """File of its log, in the results."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Campaign:
     """All runs on one place of results."""
 
     state: str
     live: LiveRun | None
-    run: StoredRun | None
+    record: RunRecord | None
     """The run that lives, else the last one; None without its record."""
+
+    record_age_s: float | None
+    """Seconds since `record` was written."""
 
     runs: int
     """Runs with a record."""
 
     trials: RunTrials | None
-    """Of `run`."""
+    """Of `record`."""
 
     running: Sequence[RunningTrial]
     """Attempts under way."""
 
     run_s: float | None
-    """Time of `run` so far."""
+    """Time of the run of `record` so far."""
 
     time_s: float | None
     """Time of all runs so far."""
 
-    left_s: float | None
+    expected_left_s: float | None
     """Time that the rest of a live run should take; None is unknown."""
 
     cost_usd: float | None
     """Cost of all runs so far, as far as it is known."""
 
     runs_without_cost: int
-    left_usd: float | None
+    expected_left_usd: float | None
     node_s: Mapping[str, float]
     """Node-seconds of all runs, by node type; empty where none was counted."""
 
-    overview: Overview
-    """Rows of all runs."""
+    statuses: Mapping[str, int]
+    """Trials of all runs by the status of the attempt that stands for each, without canaries."""
 
-    @property
-    def record(self) -> RunRecord | None:
-        """Record of `run`."""
-        if self.run is None:
-            return None
-        return self.run.record
+    failures: Sequence[Failure]
+    """The most frequent first."""
 
     @property
     def is_under_way(self) -> bool:
@@ -95,65 +108,86 @@ class Campaign:
     @property
     def is_empty(self) -> bool:
         """True if nothing was stored, and no run lives."""
-        return self.live is None and self.runs == 0 and not self.overview.statuses
+        return self.live is None and self.runs == 0 and not self.statuses
 
 
-def read_campaign(where: str | Path, *, last: int = 5) -> Campaign:
+def read_campaign(where: str | Path) -> Campaign:
     """Read how a campaign stands; from any machine, while it runs or afterwards.
-
-    Args:
-        where: the place.
-        last: most attempts to list.
 
     Raises:
         StorageError: the place can't be read.
     """
-    return campaign_in(Results(where), last=last)
+    return campaign_in(Results(where))
 
 
-def campaign_in(store: Results, *, last: int) -> Campaign:
+def campaign_in(store: Results) -> Campaign:
     """Read how the campaign of opened results stands, as `read_campaign` does."""
     # The lease first: a run that ends meanwhile has stored its record before it gives it back.
     live, runs = holder(store.storage), store.run_records()
-    campaign = campaign_of(live, runs, overview_of(store, last=last))
+    rows = store.attempts({*CHOOSING, "reason", "log"})
+    campaign = campaign_of(live, runs, rows)
     if campaign.state == KILLED and (live := holder(store.storage)) is not None:
         # It began between the two looks.
-        return campaign_of(live, runs, campaign.overview)
+        return campaign_of(live, runs, rows)
     return campaign
 
 
-def campaign_of(live: LiveRun | None, runs: Sequence[StoredRun], overview: Overview) -> Campaign:
-    """Combine what is known of a campaign."""
+def campaign_of(
+    live: LiveRun | None, runs: Sequence[StoredRun], rows: Sequence[Mapping[str, Any]]
+) -> Campaign:
+    """Combine what is known of a campaign.
+
+    Args:
+        live: the run that holds the lease.
+        runs: records, the oldest first.
+        rows: attempts, the oldest first.
+    """
     run = _run_shown(live, runs)
     state = _state(live, run)
     spent = {stored.record.run_id: _spent_s(stored, live) for stored in runs}
     costs = [cost for stored in runs if (cost := stored.record.cost_usd) is not None]
+    node_s = Counter[str]()
+    for stored in runs:
+        node_s.update(stored.record.node_s or {})
     trials = run_s = left_s = left_usd = None
     running: Sequence[RunningTrial] = ()
     if run is not None:
         if state == RUNNING:
             running = run.record.running
-            left_s = run.record.expected_left_s
             left_usd = run.record.expected_left_usd
+            if run.record.expected_left_s is not None:
+                left_s = max(0.0, run.record.expected_left_s - run.age_s)
         trials = _trials_of(run.record, running=sum(not trial.is_canary for trial in running))
         run_s = spent[run.record.run_id]
-    if left_s is not None and run is not None:
-        left_s = max(0.0, left_s - run.age_s)
+    current = [rows[index] for index in sorted(current_attempts(rows).values())]
+    statuses = dict(Counter(row["status"] for row in current).most_common())
+    newest = {row["status"]: row for row in current}
     return Campaign(
         state=state,
         live=live,
-        run=run,
+        record=run and run.record,
+        record_age_s=run and run.age_s,
         runs=len(runs),
         trials=trials,
         running=running,
         run_s=run_s,
         time_s=sum(spent.values()) if spent else None,
-        left_s=left_s,
+        expected_left_s=left_s,
         cost_usd=sum(costs) if costs else None,
         runs_without_cost=len(runs) - len(costs),
-        left_usd=left_usd,
-        node_s=_node_s(runs),
-        overview=overview,
+        expected_left_usd=left_usd,
+        node_s=dict(node_s),
+        statuses=statuses,
+        failures=[
+            Failure(
+                status=status,
+                trials=count,
+                reason=newest[status].get("reason"),
+                log=newest[status].get("log"),
+            )
+            for status, count in statuses.items()
+            if status not in FINE | CUT
+        ],
     )
 
 
@@ -203,11 +237,3 @@ def _trials_of(record: RunRecord, *, running: int) -> RunTrials:
         running=running,
         left=max(0, record.total - done - failed - running),
     )
-
-
-def _node_s(runs: Sequence[StoredRun]) -> dict[str, float]:
-    """Node-seconds of all runs by node type."""
-    by_type = Counter[str]()
-    for run in runs:
-        by_type.update(run.record.node_s or {})
-    return dict(by_type)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 import pyarrow as pa
 
@@ -53,14 +54,9 @@ class Compaction:
     def _merge_batch(self, table: str, names: Sequence[str]) -> bool:
         """Replace these files with one; False if there was nothing to merge."""
         with ThreadPoolExecutor(READERS) as pool:
-            checked = dict(
-                zip(
-                    names,
-                    pool.map(lambda name: self._files.checked_file(table, name), names),
-                    strict=True,
-                )
-            )
-            files = {name: file for name, file in checked.items() if file is not None}
+            opened = pool.map(partial(self._files.checked_file, table), names)
+            checked = zip(names, opened, strict=True)
+            files = {name: file for name, file in checked if file is not None}
             if len(files) < 2:
                 return False
             try:

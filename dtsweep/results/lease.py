@@ -107,12 +107,12 @@ class LiveRun:
         )
 
 
-def holder(storage: Storage, *, stale_s: float = _STALE_S) -> LiveRun | None:
+def holder(storage: Storage) -> LiveRun | None:
     """The run that holds the lease on a place; None without one. Writes nothing."""
     ages = storage.ages(FOLDER)
     for name, age_s in sorted(ages.items()):
         owner = _owner(storage, name)
-        if owner is not None and _lives(owner, name, age_s=age_s, stale_s=stale_s):
+        if owner is not None and _lives(owner, name, age_s=age_s, stale_s=_STALE_S):
             return _run_of(owner, age_s=age_s)
     return None
 
@@ -127,7 +127,13 @@ class _Lease:
         self._say = say
         self._stale_s = stale_s
         self._name = ""
-        self._owner = _this_process() | {"run_id": run_id}
+        self._owner = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "process": _process_of(os.getpid()),
+            "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "run_id": run_id,
+        }
 
     def take(self) -> None:
         """Write the file, unless another live run has one.
@@ -224,15 +230,6 @@ class _OtherRun:
     """False while it only wants the lease."""
 
     description: str
-
-
-def _this_process() -> dict[str, Any]:
-    return {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "process": _process_of(os.getpid()),
-        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
 
 
 def _process_of(pid: int) -> str:

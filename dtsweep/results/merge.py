@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import pyarrow as pa
@@ -114,11 +114,12 @@ def _new_rows(files: Iterable[Iterable[Any]]) -> Iterator[Any]:
         file_attempts: set[str] = set()
         for rows in parts:
             file_attempts |= (attempts := set(pc.unique(rows["attempt_id"]).to_pylist()))
-            yield _of(rows, attempts - seen) if attempts & seen else rows
+            yield of_attempts(rows, attempts - seen) if attempts & seen else rows
         seen |= file_attempts
 
 
-def _of(rows: Any, attempts: Set[str]) -> Any:
+def of_attempts(rows: Any, attempts: Collection[str]) -> Any:
+    """Select the rows of some attempts, by `attempt_id`."""
     return rows.filter(
         pc.is_in(rows["attempt_id"], value_set=pa.array(sorted(attempts), pa.string()))
     )
@@ -164,10 +165,10 @@ def merged(table: str, files: Iterable[Any]) -> Any:
 def _mixed_fields(tables: Iterable[Any]) -> set[str]:
     """Columns of workload fields that have several types."""
     types_by_field: dict[str, set[Any]] = {}
-    for field in (
-        field for rows in tables for field in rows.schema if field.name.startswith("workload_")
-    ):
-        types_by_field.setdefault(field.name, set()).add(field.type)
+    for rows in tables:
+        for field in rows.schema:
+            if field.name.startswith("workload_"):
+                types_by_field.setdefault(field.name, set()).add(field.type)
     return {name for name, types in types_by_field.items() if len(types) > 1}
 
 

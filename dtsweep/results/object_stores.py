@@ -86,11 +86,6 @@ def leave_calls() -> None:
     atexit.unregister(pafs.ensure_s3_finalized)
 
 
-def writes_in_place(files: Any) -> bool:
-    """True for a file system whose files are seen, empty, while they are written."""
-    return str(files.type_name) == "abfs"
-
-
 def refuses(error: BaseException) -> bool:
     """True if the same call will not succeed later."""
     # In an outage Google's store may lose the session of an upload; the next one has its own.
@@ -119,13 +114,10 @@ def reason_of(error: BaseException) -> str:
     if match := re.search(r"Azure Error: \[(\w*)\] ([^\n]*)", text):
         return f"{match[1]} {match[2]}".strip()
     if match := re.search(r"cloud::Status\((\w+): .*?message of (.*?) error_info", text, re.DOTALL):
-        return f"{match[1]}: {match[2]}{_google_function(text)}"
+        function = re.search(r"gcloud-cpp\.retry\.function=(\w+)", text)
+        where = f" ({function[1]})" if function else ""
+        return f"{match[1]}: {match[2]}{where}"
     return " ".join(text.split())
-
-
-def _google_function(text: str) -> str:
-    match = re.search(r"gcloud-cpp\.retry\.function=(\w+)", text)
-    return f" ({match[1]})" if match else ""
 
 
 def _s3(where: str, uri: SplitResult) -> ObjectStore:

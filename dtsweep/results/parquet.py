@@ -127,11 +127,10 @@ def _array(values: Any, kind: Any, length: int) -> Any:
         return pa.array(values, kind)
     except UnicodeEncodeError:
         # A file's name or a program's output may have half a surrogate, which UTF-8 has not.
-        return pa.array(changed_texts(list(values), _encodable), kind)
-
-
-def _encodable(text: str) -> str:
-    return text.encode(errors="backslashreplace").decode()
+        texts = changed_texts(
+            list(values), lambda text: text.encode(errors="backslashreplace").decode()
+        )
+        return pa.array(texts, kind)
 
 
 def encode(table: Any, *, stem: str) -> tuple[str, bytes]:
@@ -177,7 +176,11 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
         # Metadata stands twice in a file: what was checked counts.
         rows = rows.replace_schema_metadata(file.schema_arrow.metadata)
         _check_rows(rows)
-        return _with_names_in_one_line(rows, table)
+        for index, field in enumerate(rows.schema):
+            is_name = field.name not in _SENTENCES | LONG and not _is_workload(field.name, table)
+            if is_name and (texts := _in_one_line(rows[field.name])) is not None:
+                rows = rows.set_column(index, field, texts)
+        return rows
 
 
 def checked(data: bytes, *, name: str, table: str) -> Any:
@@ -220,22 +223,13 @@ def _refused() -> Iterator[None]:
         ) from error
 
 
-def _parquet_file(data: bytes) -> Any:
-    """Open a Parquet file that may be damaged or foreign, with its checksums verified.
-
-    Raises:
-        pyarrow.ArrowException, OSError, ValueError: It is not a Parquet file.
-    """
-    return pq.ParquetFile(
+def _checked(data: bytes, name: str, table: str) -> Any:
+    file = pq.ParquetFile(
         pa.BufferReader(data),
         page_checksum_verification=True,
         thrift_string_size_limit=STRING_BYTES,
         thrift_container_size_limit=CONTAINER_VALUES,
     )
-
-
-def _checked(data: bytes, name: str, table: str) -> Any:
-    file = _parquet_file(data)
     schema = file.schema_arrow
     version = int((schema.metadata or {}).get(b"dtsweep.schema_version", b""))
     if version > SCHEMA_VERSION:
@@ -291,14 +285,6 @@ def _is_json(column: str, text: str) -> bool:
     if column == "environment" and isinstance(value, dict):
         return all(map(_VARIABLE.fullmatch, value))
     return isinstance(value, _JSON[column])
-
-
-def _with_names_in_one_line(rows: Any, table: str) -> Any:
-    for index, field in enumerate(rows.schema):
-        is_name = field.name not in _SENTENCES | LONG and not _is_workload(field.name, table)
-        if is_name and (texts := _in_one_line(rows[field.name])) is not None:
-            rows = rows.set_column(index, field, texts)
-    return rows
 
 
 def _in_one_line(column: Any) -> Any:

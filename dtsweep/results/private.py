@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import tempfile
@@ -29,3 +30,15 @@ def make_private(folder: Path) -> None:
         )
     if stat.S_IMODE(info.st_mode) != 0o700:
         folder.chmod(0o700)
+
+
+def is_locked(file: Path) -> bool:
+    """True if a process holds a file's lock; False for a file that is gone."""
+    try:
+        with file.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

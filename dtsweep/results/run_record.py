@@ -10,9 +10,9 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from types import NoneType
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field
+from types import UnionType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from dtsweep.errors import one_line, quoted
 from dtsweep.escape import changed_texts
@@ -114,59 +114,34 @@ class RunRecord:
             record = cls(**values)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not the record of a run: {error}") from error
-        _check_kinds(record, _KINDS)
-        for trial in record.running:
-            _check_kinds(trial, _TRIAL_KINDS)
-        if record.certificate is not None:
-            _check_kinds(record.certificate, _CERTIFICATE_KINDS)
-        for number in (
-            *(record.node_s or {}).values(),
-            *record.statuses.values(),
-            *record.usd_per_hour.values(),
-        ):
-            _check("a number", number, (int, float))
+        for entry in (record, *record.running, record.certificate):
+            if entry is not None:
+                _check_kinds(entry)
         return record
 
 
-def _check_kinds(entry: Any, kinds: Mapping[str, Any]) -> None:
-    for name, kind in kinds.items():
-        _check(name, getattr(entry, name), kind)
-
-
-def _check(name: str, value: Any, kind: Any) -> None:
-    """Refuse a value of another type, and a number that no time and no sum is.
+def _check_kinds(entry: Any) -> None:
+    """Refuse values of other types than the fields have, and numbers that no time and no sum is.
 
     Raises:
-        ValueError: it is one.
+        ValueError: there is one.
     """
-    is_number = isinstance(value, int | float)
-    if not isinstance(value, kind) or (is_number and not abs(value) < _MOST):
-        raise ValueError(f"not the record of a run: {name} is {quoted(value)}")
+    for name, hint in get_type_hints(type(entry)).items():
+        value = getattr(entry, name)
+        options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        kinds = tuple(get_origin(kind) or kind for kind in options)
+        if float in kinds:
+            kinds += (int,)
+        values = [value]
+        if isinstance(value, dict):
+            values = [one if isinstance(one, int | float) else _MOST for one in value.values()]
+        too_large = any(isinstance(one, int | float) and not abs(one) < _MOST for one in values)
+        if not isinstance(value, kinds) or too_large:
+            raise ValueError(f"not the record of a run: {name} is {quoted(value)}")
 
 
 _MOST = 1e11
 """Times in seconds, and all other numbers of a record, are smaller; dates end in the year 5138."""
-
-_NUMBER, _MAYBE_NUMBER, _MAYBE_TEXT = (int, float), (int, float, NoneType), (str, NoneType)
-
-_KINDS: Mapping[str, Any] = {
-    **dict.fromkeys(("run_id", "sweep", "host"), str),
-    **dict.fromkeys(("pid", "total"), int),
-    **dict.fromkeys(("started_at", "updated_at"), _NUMBER),
-    **dict.fromkeys(("ended_at", "expected_left_s", "max_hours", "max_cost_usd"), _MAYBE_NUMBER),
-    **dict.fromkeys(("cost_usd", "expected_left_usd"), _MAYBE_NUMBER),
-    **dict.fromkeys(("ended_as", "reason"), _MAYBE_TEXT),
-    "node_s": (dict, NoneType),
-    **dict.fromkeys(("statuses", "usd_per_hour"), dict),
-}
-"""Types of the fields."""
-
-_TRIAL_KINDS: Mapping[str, Any] = {"trial_id": str, "name": str, "since": _NUMBER}
-
-_CERTIFICATE_KINDS: Mapping[str, Any] = {
-    one.name: bool if one.name in ("is_frontier", "has_answer") else _NUMBER
-    for one in fields(Certificate)
-} | {"most": (int, NoneType)}
 
 
 class StoredRun(NamedTuple):

@@ -174,7 +174,8 @@ TRIALS: tuple[_Column, ...] = (
         "optimizer_class",
         TEXT,
         "",
-        "of the optimizer that ran; where it is the workload's own, `optimizer` is null",
+        "of the optimizer that ran, with `(fused)` where it is; where it is the workload's own, "
+        "`optimizer` is null",
     ),
     _Column(
         "loop_learning_rate",
@@ -210,6 +211,35 @@ TRIALS: tuple[_Column, ...] = (
         "what a mode in shards gathers in one go, or `checkpointing` computes again, as `4 Block`; "
         "null of the others",
     ),
+    _Column(
+        "attention_ran",
+        TEXT,
+        "",
+        "torch's names of the kernels of scaled_dot_product_attention in the first pass, "
+        "joined by commas; null where none ran, in a compiled model and in a pipeline",
+    ),
+    _Column(
+        "skipped_updates",
+        INT,
+        "",
+        "updates of the window that were left out because a gradient was inf or nan; null but with "
+        "precision=fp16",
+    ),
+    _Column(
+        "compile_s",
+        FLOAT,
+        "s",
+        "in which torch compiled (torch._dynamo's own clock), on rank 0, before the window's end; "
+        "null where nothing was compiled",
+    ),
+    _Column("compiled_graphs", INT, "", "compiled until then on rank 0"),
+    _Column(
+        "recompiles",
+        INT,
+        "",
+        "graphs compiled inside the window: above 0, steps that waited for the compiler are among "
+        "the measured ones",
+    ),
     _Column("seed", INT, "", "seed of the sweep"),
     _Column(
         "semantics",
@@ -222,14 +252,15 @@ TRIALS: tuple[_Column, ...] = (
         INT,
         "",
         "groups of workers that each train on samples of their own; null for training loops of "
-        "the user",
+        "the user whose arguments promise none",
     ),
     _Column(
         "model_parallel",
         INT,
         "workers",
         "that share a model: tensor or pipeline parallel. In training loops of the user those that "
-        "load the same batches for parts of one model; null if unknown",
+        "their arguments promise, or that load the same batches for parts of one model; null if "
+        "unknown",
     ),
     _Column(
         "agree",
@@ -507,19 +538,24 @@ TRIALS: tuple[_Column, ...] = (
         "staleness_max", INT, "updates", "by others between a worker's pull and its push, largest"
     ),
     _Column(
+        "bubble_share",
+        FLOAT,
+        "",
+        "share of the passes of a step in which a worker of a pipeline does not compute, mean; "
+        "with the time of messages; null without a pipeline",
+    ),
+    _Column(
+        "bubble_expected",
+        FLOAT,
+        "",
+        "the same by the formula of its schedule, for equal stages and messages without a cost",
+    ),
+    _Column(
         "dropped_share",
         FLOAT,
         "",
         "share of all workers' steps whose gradients were dropped (`drop_slowest`), in the time "
         "that counts in `samples_per_s`",
-    ),
-    _Column(
-        "dead_replicas",
-        TEXTS,
-        "",
-        "replicas of shards that died in the trial, by shard and position in its chain at the "
-        "beginning, both from 0, as `shard 1, replica 0` for the head of the second shard's; null "
-        "where all lived",
     ),
     _Column("loss_first", FLOAT, "", "loss of the first measured step"),
     _Column("loss_last", FLOAT, "", "loss of the last measured step"),
@@ -827,12 +863,6 @@ RANKS: tuple[_Column, ...] = (
     _Column("device_idle_high", FLOAT, "", "upper end of that interval"),
     _Column("machine", TEXT, "", "JSON of the hardware and software that `env_id` stands for"),
     _Column(
-        "samples_per_pass",
-        INT,
-        "samples",
-        "of its data-parallel group in a pass of the window; with `balance` as they were dealt",
-    ),
-    _Column(
         "bytes_sent",
         INT,
         "bytes",
@@ -852,6 +882,8 @@ RANKS: tuple[_Column, ...] = (
         "NCCL's collectives per step, waiting included; with env.TORCH_NCCL_ENABLE_TIMING=1",
     ),
     _Column("nccl_steps", INT, "steps", "last steps of the window of which nccl_s is the mean"),
+    _Column("pipeline_s", FLOAT, "s", "in the passes of a pipeline, over the whole window"),
+    _Column("stage_busy_s", FLOAT, "s", "of these, in which its own stages computed"),
     _Column("staleness_mean", FLOAT, "updates", "by others between its pull and its push, mean"),
     _Column("staleness_max", INT, "updates", "by others between its pull and its push, largest"),
     _Column(

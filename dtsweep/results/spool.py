@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from dtsweep.errors import StorageError, SweepError
-from dtsweep.results.private import make_private
+from dtsweep.results.private import is_locked, make_private
 from dtsweep.results.storage import StoredFile, write_local
 
 _LOCK = "lock"
@@ -134,8 +134,9 @@ def left_entries(place: str, *, roots: Sequence[Path] | None = None) -> list[Pat
             continue
         runs = [run for run in (root / place).glob("run-*") if _is_own_folder(run)]
         for run in sorted(runs, key=_changed_at):
-            if not _is_held(run / _LOCK):
-                entries += sorted(entry for entry in run.glob("*.tar") if _is_own_file(entry))
+            if not is_locked(run / _LOCK):
+                tars = run.glob("*.tar")
+                entries += sorted(entry for entry in tars if _is_own(entry, stat.S_ISREG))
     return entries
 
 
@@ -149,12 +150,8 @@ def _is_own_folder(path: Path) -> bool:
     return _is_own(path, stat.S_ISDIR)
 
 
-def _is_own_file(path: Path) -> bool:
-    """True for a plain file of this user."""
-    return _is_own(path, stat.S_ISREG)
-
-
 def _is_own(path: Path, is_kind: Callable[[int], bool]) -> bool:
+    """True for an entry of this user of a kind, by `lstat`."""
     try:
         info = path.lstat()
     except OSError:
@@ -174,7 +171,7 @@ def remove_entry(entry: Path) -> None:
     with suppress(OSError):
         entry.unlink()
     folder = entry.parent
-    if not any(folder.glob("*.tar")) and not _is_held(folder / _LOCK):
+    if not any(folder.glob("*.tar")) and not is_locked(folder / _LOCK):
         _remove_run(folder)
 
 
@@ -190,7 +187,7 @@ def files_in(entry: Path) -> list[StoredFile]:
 
     Raises:
         OSError: it can't be read.
-        ValueError: it is no entry of a spool.
+        ValueError: it is not an entry of a spool.
     """
     files = []
     try:
@@ -218,14 +215,3 @@ def _packed(files: Sequence[StoredFile]) -> bytes:
                 member.mode = 0o600
             archive.addfile(member, io.BytesIO(file.data))
     return sink.getvalue()
-
-
-def _is_held(lock: Path) -> bool:
-    try:
-        with lock.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False

@@ -22,6 +22,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "wrong_parameters": "the workers' parameters differ after an exchange",
         "wrong_traffic": "the workers sent more or less than the mode sends",
         "wrong_samples": "a training loop of the user loads other samples than its axes promise",
+        "wrong_grid": "other workers of a script share a model than its arguments promise",
         "user_error": "the workload raised an exception",
         "infeasible": "the cluster can't hold the workers, or its GPUs can't have the precision",
         "no_nodes": "the machines did not come in time",
@@ -61,10 +62,6 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "autocorrelated": "neighbouring steps resemble each other over more than five steps",
         "recompiled": "something was compiled inside the window, or inside one that was measured "
         "again for that",
-        "unbalanced": "speeds of workers moved in the window so far that `balance='dynamic'` would "
-        "deal other shares, and no window could follow",
-        "replica_lost": "a replica of a shard died, and its chain went on without it: "
-        "`dead_replicas` says which",
         "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
         "unrepeatable": "`batch` gives other data for the same sample numbers, so that runs differ "
         "in their samples",
@@ -76,6 +73,9 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "so times are those of an emulation",
         "same_batches": "workers that exchange their gradients loaded the same batches: the "
         "DataLoader needs a DistributedSampler",
+        "loader_unchanged": "no DataLoader from which the loop takes batches has the value of an "
+        "axis `loader.NAME`: there is none, it was made before the loop, or it has no processes "
+        "to prefetch in",
         "shared_gpu": "other processes used the device",
         "throttled": "the device lowered its clock for heat, or on a signal of its hardware "
         "(slowdown, power brake)",
@@ -108,6 +108,7 @@ ABOVE_LINEAR = "above_linear"
 CAUTIONS = (
     "implausible",
     "same_batches",
+    "loader_unchanged",
     ABOVE_LINEAR,
     "drift",
     "unstable",
@@ -119,7 +120,7 @@ CAUTIONS = (
 A report shows them next to the numbers.
 """
 
-UNSOUND = ("implausible", "same_batches")
+UNSOUND = ("implausible", "same_batches", "loader_unchanged")
 """Cautions with which a point is never recommended."""
 
 PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
@@ -127,7 +128,7 @@ PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
         "data": "loading the batches of a step",
         "forward": "forward passes of a step",
         "backward": "backward passes of a step, with the communication that hides behind them",
-        "compress": "compressing and decompressing what travels, and coding it",
+        "compress": "compressing and decompressing what travels",
         "sync": "exchange between workers that a step waits for",
         "optimizer": "update of the parameters in a step",
         "loop": "a step of the user's own training loop without loading its batches",
@@ -141,7 +142,7 @@ FINE = frozenset({"ok", "skipped", "oom_device"})
 CUT = frozenset({"cancelled", "budget"})
 """Statuses of attempts that the end of their run has cut: their trials are left."""
 
-WRONG = ("wrong_gradient", "wrong_parameters", "wrong_traffic", "wrong_samples")
+WRONG = ("wrong_gradient", "wrong_parameters", "wrong_traffic", "wrong_samples", "wrong_grid")
 """Ends of a trial that trained something else than its mode says."""
 
 FINAL = frozenset({"ok", "oom_device", "nan", *WRONG, "user_error", "timeout"})

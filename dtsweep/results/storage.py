@@ -30,7 +30,6 @@ from dtsweep.results.object_stores import (
     open_store,
     reason_of,
     refuses,
-    writes_in_place,
 )
 from dtsweep.results.time_limit import call_within
 from dtsweep.secret import without_credentials
@@ -286,7 +285,8 @@ class Storage:
 
     def _write_object(self, path: str, data: bytes) -> None:
         """Write an object; a reader sees all of it or nothing."""
-        if not writes_in_place(self._files):
+        # In Azure's store a file is seen, empty, while it is written.
+        if self._files.type_name != "abfs":
             self._call(lambda: self._stream(path, data), len(data))
             return
         unfinished = self._call(lambda: self._unfinished(data), len(data))
@@ -363,7 +363,7 @@ def absolute_place(where: str) -> str:
     's3://bucket/results'
 
     Raises:
-        SweepError: it is no place.
+        SweepError: it is not a place.
     """
     _refuse_malformed(where, without_credentials(where))
     if "://" in where:

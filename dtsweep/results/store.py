@@ -19,6 +19,7 @@ from dtsweep.errors import one_line
 from dtsweep.results import run_record
 from dtsweep.results.compaction import Compaction
 from dtsweep.results.local_files import OddFileError
+from dtsweep.results.merge import of_attempts
 from dtsweep.results.pack import attempt_files
 from dtsweep.results.parquet import is_always_read
 from dtsweep.results.run_record import RunRecord, StoredRun
@@ -180,9 +181,7 @@ class Results:
         """
         trials = self._rows("trials")
         if attempts is not None:
-            trials = trials.filter(
-                pc.is_in(trials["attempt_id"], value_set=pa.array(sorted(attempts), pa.string()))
-            )
+            trials = of_attempts(trials, attempts)
         if name == "trials":
             return trials
         rows = self._rows(name)

@@ -20,6 +20,7 @@ from torch import distributed
 
 from dtsweep.errors import error_line, in_user_code, raised_at
 from dtsweep.hardware.backend_flags import backend_flags_kept
+from dtsweep.hardware.device import has_compiler
 from dtsweep.hardware.memory import free_bytes, oom_status, release_memory, total_bytes
 from dtsweep.hardware.process_state import ProcessState
 from dtsweep.loops.own_trial import measure_own
@@ -112,7 +113,7 @@ def _in_own_process(
     """
     assert context.loop_runner is not None, "asked before"
     try:
-        reason = _impossible_here(context, task.point)
+        reason = _impossible_here(context, task.point_of(context.workload))
     except RuntimeError as error:
         return failure(error, has_peers=task.point.workers > 1)
     if reason is not None:
@@ -172,7 +173,7 @@ def _outcome(
     # A loop makes a group of its own.
     joined = distributed.is_initialized() and task.point.sync != AS_WRITTEN
     try:
-        if reason := _impossible_here(context, task.point):
+        if reason := _impossible_here(context, task.point_of(context.workload)):
             return RankResult(status="infeasible", reason=reason)
         if task.in_turn:
             measured = measure_in_turn(context, task, on_warm)
@@ -211,23 +212,29 @@ def failure(error: BaseException, *, has_peers: bool) -> RankResult:
     with suppress(ValueError, OSError):
         _print(error)
     status = status_of(error, has_peers=has_peers)
-    return RankResult(status=status, reason=without_secrets(_reason(error, status)))
+    reason = error_line(error)
+    if status == "user_error" and (place := raised_at(error)) is not None:
+        reason += f" ({place})"
+    return RankResult(status=status, reason=without_secrets(reason))
 
 
 def _impossible_here(context: RankContext, point: Point) -> str | None:
-    """Reason why some rank's GPU can't measure the point, the same on all ranks, or None.
+    """Reason why some rank's device can't measure the point, the same on all ranks, or None.
 
-    A driver does not know the GPUs of its nodes before a session has started.
+    A driver does not know the devices and compilers of its nodes before a session has started.
     """
-    if not PRECISIONS[point.precision].needs_gpu:
+    if not (PRECISIONS[point.precision].needs_gpu or point.compile):
         return None
+    lacks_compiler = float(point.compile and not has_compiler(context.device))
     lowest = context.facts.compute_capability or _UNKNOWN_CAPABILITY
     # The process of a training loop has no group, or has destroyed it.
     if distributed.is_initialized():
         major, minor = lowest
-        (negative,) = max_over_ranks(context.device, -(100 * major + minor))
+        negative, lacks_compiler = max_over_ranks(
+            context.device, -(100 * major + minor), lacks_compiler
+        )
         lowest = divmod(round(-negative), 100)
-    return impossible(point, Harness(compute_capability=lowest))
+    return impossible(point, Harness(compute_capability=lowest, has_compiler=not lacks_compiler))
 
 
 def _ends_the_run(error: BaseException, context: RankContext) -> bool:
@@ -239,14 +246,6 @@ def _ends_the_run(error: BaseException, context: RankContext) -> bool:
     if isinstance(error, KeyboardInterrupt) and not context.ends_with_trial:
         return threading.current_thread() is threading.main_thread()
     return context.is_own_process and isinstance(error, bdb.BdbQuit)
-
-
-def _reason(error: BaseException, status: str) -> str:
-    """One line on an exception; if the user's code raised it, with its file and line."""
-    place = raised_at(error)
-    if status != "user_error" or place is None:
-        return error_line(error)
-    return f"{error_line(error)} ({place})"
 
 
 def _without_secrets(measured: Measured) -> Measured:

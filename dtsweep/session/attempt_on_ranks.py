@@ -71,5 +71,5 @@ def result_of(
         session_workers=session.workers,
         explained_by=next(at_fault, died),
         trial_s=trial_s,
-        shard_nodes=ranks_of_shards(session.member_facts(), task.point),
+        shard_nodes=ranks_of_shards(task.point),
     )

@@ -40,9 +40,9 @@ _OTHER_TORCH = (
 class _NotUp:
     """Reason why ranks did not start."""
 
-    status: str
     reason: str
-    hopeless_for: str | None
+    status: str = "launch_failed"
+    hopeless_for: str | None = "world"
     """Trials that would fail the same way: of the `world`, or of the whole `run`.
 
     None where another start may succeed.
@@ -100,12 +100,10 @@ def why_not_up(
         reason = (
             f"nodes for {workers} workers did not come in {node_timeout_s:g} s; see --node-timeout"
         )
-        return _NotUp(status="no_nodes", reason=reason, hopeless_for="world")
+        return _NotUp(status="no_nodes", reason=reason)
     if kind == "InsufficientClusterResourcesError":
         lines = str(cause).splitlines()
-        return _NotUp(
-            status="infeasible", reason=" ".join(lines[1:2] or lines), hopeless_for="world"
-        )
+        return _NotUp(status="infeasible", reason=" ".join(lines[1:2] or lines))
     if has_lost_process(error):
         return None
     if raised := causes_of(error):
@@ -119,17 +117,11 @@ def _no_group(cause: BaseException | None) -> _NotUp | None:
     last_line = next(reversed(str(cause).strip().splitlines()), "")
     if any(words in last_line for words in _NO_USABLE_GPU):
         reason = f"Ray gives each worker a GPU that torch can't use: {last_line}; {_OTHER_TORCH}"
-        return _NotUp(status="launch_failed", reason=reason, hopeless_for="world")
+        return _NotUp(reason=reason)
     if "init_process_group" in str(cause) and not any(words in last_line for words in _PASSING):
         reason = f"the workers can't reach each other: {last_line}; {_OTHER_INTERFACE}"
-        return _NotUp(status="launch_failed", reason=reason, hopeless_for="world")
+        return _NotUp(reason=reason)
     return None
-
-
-def is_death(status: str) -> bool:
-    """True if a start ended by a death, which may happen again wherever the ranks run."""
-    # What is left once nodes have gone is looked at before the next start.
-    return status not in ("node_lost", "preempted")
 
 
 def not_up_again(status: str, reason: str, *, deaths: int) -> _NotUp:
@@ -146,7 +138,7 @@ def not_up_again(status: str, reason: str, *, deaths: int) -> _NotUp:
     if deaths >= ATTEMPTS:
         # Two on a node strike it, so that the last of them had another one, where there is one.
         reason = f"{reason}; {deaths} starts in a row ended so"
-        return _NotUp(status="launch_failed", reason=reason, hopeless_for="world")
+        return _NotUp(reason=reason)
     # The trial itself has taken no memory yet.
     return _NotUp(
         status="collateral" if status == "oom_host" else status, reason=reason, hopeless_for=None
@@ -163,4 +155,4 @@ def _raised(rank: int, error: BaseException) -> _NotUp:
     hopeless_for = "world"
     if isinstance(error, ImportError):
         hopeless_for = "run"
-    return _NotUp(status="launch_failed", reason=reason, hopeless_for=hopeless_for)
+    return _NotUp(reason=reason, hopeless_for=hopeless_for)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from dtsweep.metrics.attempt_result import AttemptResult
-from dtsweep.session.endings import is_death, not_up_again
+from dtsweep.session.endings import not_up_again
 from dtsweep.session.node_choice import FailureCounts
 from dtsweep.session.session import Session
 from dtsweep.session.start_errors import SessionError
@@ -38,7 +38,8 @@ class FailedStarts:
             # Each start by itself: it is no fault of the trial, which has not begun.
             self._failures.died(session.name, error.verdict.died_on)
         deaths = self._deaths[session.world]
-        if is_death(error.status):
+        # What is left once nodes have gone is looked at before the next start.
+        if error.status not in ("node_lost", "preempted"):
             deaths.append(session.name)
         not_up = not_up_again(error.status, str(error), deaths=len(deaths))
         if not_up.hopeless_for:

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 _WAITING = re.compile(
-    r'File "[^"]*/(?:torch/distributed|dtsweep/(?:compression|loops|measure|sync|worker))/[^"]*"'
+    r'File "[^"]*/'
+    r'(?:torch/distributed|dtsweep/(?:compression|loops|measure|servers|sync|worker))/[^"]*"'
     r'|File "[^"]*/torch/autograd/graph\.py", line \d+ in _engine_run_backward'
 )
 """Innermost frame of a rank that waits for others: in an exchange, or in the backward pass."""
@@ -50,7 +51,7 @@ def behind(
     # A rank that holds Python's lock can't say how far it is, and the others wait for it.
     if silent and begun_by_rank:
         return silent
-    working = [rank for rank, frames in stacks.items() if frames and not _waits(frames)]
+    working = [rank for rank, frames in stacks.items() if frames and not _WAITING.search(frames[0])]
     if len(working) == len(collectives):
         return []
     return working
@@ -71,10 +72,6 @@ def _lagging(begun_by_rank: Mapping[int, Begun]) -> list[int]:
         less |= {rank for rank, count in counts.items() if count < max(counts.values())}
         more |= {rank for rank, count in counts.items() if count > min(counts.values())}
     return sorted(less - more)
-
-
-def _waits(frames: Sequence[str]) -> bool:
-    return _WAITING.search(frames[0]) is not None
 
 
 def attempt_stack(log: str) -> list[str]:

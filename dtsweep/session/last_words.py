@@ -53,7 +53,7 @@ _LOST_PEER = re.compile(
 _FRAME = re.compile(r'File "([^"]+)", line (\d+),? in ')
 _FOREIGN = re.compile(
     r"/(?:site|dist)-packages/|/lib/python3|^<"
-    r"|/dtsweep/(?:compression|hardware|loops|measure|session|sync|worker|workloads)/"
+    r"|/dtsweep/(?:compression|hardware|loops|measure|servers|session|sync|worker|workloads)/"
 )
 """Paths of source files that are not the user's code."""
 
@@ -155,11 +155,8 @@ def first_to_end(logs: Mapping[int, str]) -> int | None:
     failed = [rank for rank, log in logs.items() if failed_kernel(log) is not None]
     if failed:
         return min(failed)
-    return min((rank for rank, log in logs.items() if not _has_lost_a_peer(log)), default=None)
-
-
-def _has_lost_a_peer(log: str) -> bool:
-    return _LOST_PEER.search(_last_trial(log)) is not None
+    others = (rank for rank, log in logs.items() if not _LOST_PEER.search(_last_trial(log)))
+    return min(others, default=None)
 
 
 def _last_trial(log: str) -> str:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from dtsweep.results.private import make_private
+from dtsweep.results.private import is_locked, make_private
 
 LOG_BYTES = 4 * 2**20
 """Most bytes of a rank's log before a trial; older trials are left out."""
@@ -76,22 +76,13 @@ def sweep_away_dead(root: Path, *, now: float | None = None) -> None:
             newest = max(
                 (file.stat().st_mtime for file in folder.iterdir()), default=folder.stat().st_mtime
             )
-            if newest < now - KEPT_S and not any(_is_held(file) for file in folder.iterdir()):
+            if newest < now - KEPT_S and not any(is_locked(file) for file in folder.iterdir()):
                 shutil.rmtree(folder)
         except (
             FileNotFoundError,
             NotADirectoryError,
         ):  # another rank has swept it away, or it is no session's
             continue
-
-
-def _is_held(file: Path) -> bool:
-    with file.open("rb") as log:
-        try:
-            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 class RankLog:

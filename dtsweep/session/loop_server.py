@@ -5,7 +5,6 @@ A rank starts it by `python -m`, with the number of a socket and its own process
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import functools
 import gc
@@ -27,6 +26,7 @@ import torch._dynamo
 import torch.distributed.fsdp
 import torch.utils.data
 
+from dtsweep.hardware.process_state import end_with
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.secret import print_traceback
@@ -35,16 +35,13 @@ from dtsweep.session.loop_process import LoopRequest
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.step_watch import StepWatch
 
-_PR_SET_PDEATHSIG = 1
-"""Number of Linux: send this process a signal when its parent ends."""
-
 _Send = Callable[[str, Any], None]
 """Sends the rank a message of a kind."""
 
 
 def _serve(descriptor: int, rank_pid: int) -> None:
     """Fork a process for each request, until the rank closes the socket."""
-    _end_with(rank_pid)
+    end_with(rank_pid)
     # A trial may close its own streams.
     log = os.dup(2)
     faulthandler.enable(file=log)
@@ -80,7 +77,7 @@ def _run_trial(pipe: Connection, request: bytes, server_pid: int) -> NoReturn:
     code = 1
     try:
         os.setpgid(0, 0)
-        _end_with(server_pid)
+        end_with(server_pid)
         os.register_at_fork(after_in_child=pipe.close)
         lock = threading.Lock()
 
@@ -136,13 +133,6 @@ def _measure(request: LoopRequest, send: _Send) -> RankResult:
     result = outcome_of(context, task, on_warm=functools.partial(send, "warm"))
     send("secrets", context.secrets)
     return result
-
-
-def _end_with(parent: int) -> None:
-    """Have this process killed when its parent ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)  # it has ended already
 
 
 if __name__ == "__main__":

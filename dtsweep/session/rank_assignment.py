@@ -54,15 +54,14 @@ def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[in
     for node in nodes:
         local.append(seen[node])
         seen[node] += 1
-    if placement.endswith("spread"):
-        places = [(local[rank], order[node]) for rank, node in enumerate(nodes)]
-        wanted = sorted(range(len(nodes)), key=places.__getitem__)
-    else:
-        wanted = sorted(
-            range(len(nodes)),
-            key=lambda rank: (-counts[nodes[rank]], order[nodes[rank]], local[rank]),
-        )
-    return sorted(wanted[:workers])
+
+    def place(rank: int) -> tuple[int, ...]:
+        node = nodes[rank]
+        if placement.endswith("spread"):
+            return local[rank], order[node]
+        return -counts[node], order[node], local[rank]
+
+    return sorted(sorted(range(len(nodes)), key=place)[:workers])
 
 
 def with_places(task: Task, members: Sequence[int], nodes: Sequence[str]) -> Task:

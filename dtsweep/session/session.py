@@ -27,7 +27,7 @@ from dtsweep.session.session_settings import Settings
 from dtsweep.session.shards import ranks_of_shards
 from dtsweep.session.start_errors import SessionError, check_ranks
 from dtsweep.session.state import FOLLOWING, SessionState
-from dtsweep.session.trainer import cancel_node_request, train_run_of, trainer_of
+from dtsweep.session.trainer import cancel_node_request, trainer_of
 from dtsweep.session.worker_loop import collectives_begun
 from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import World
@@ -90,7 +90,7 @@ class Session:
         self._actors: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._train_run: str | None = None
-        """Ray Train's id of the run of this session's trainer."""
+        """Ray Train's id of its trainer's run; None where this Ray's trainers have none."""
         self._memory_left: dict[int, int] = {}
         self._worlds = 0
         self._node_ids: list[str] = []
@@ -199,9 +199,8 @@ class Session:
         return {rank: self.facts[member] for rank, member in enumerate(self.members)}
 
     def nodes_of_shards(self, task: Task) -> list[RankFacts]:
-        """Ranks next to which a task's parameter servers run, a shard's replicas one by one."""
-        ranks = ranks_of_shards(self.member_facts(), task.point)
-        return [self.facts[self.members[rank]] for rank in ranks]
+        """Ranks next to which a task's parameter servers run."""
+        return [self.facts[self.members[rank]] for rank in ranks_of_shards(task.point)]
 
     async def wait(self, seconds: float | None) -> None:
         """Wait until something happens, at most so long."""
@@ -297,7 +296,8 @@ class Session:
             trainer = trainer_of(
                 self.world, self._settings, session=self.name, slot=self._slot, nodes=nodes
             )
-            self._train_run = train_run_of(trainer)
+            context = getattr(trainer, "train_run_context", None)
+            self._train_run = getattr(context, "run_id", None)
             trainer.fit()
         except Exception as error:  # noqa: BLE001  # whatever ends the trainer ends the session
             self._error = error

@@ -1,4 +1,4 @@
-"""Shards of the parameter server, each replica on the node of a rank: started, kept, ended.
+"""Shards of the parameter server, each on the node of a rank: started, kept, ended.
 
 A failed shard is named.
 """
@@ -6,8 +6,7 @@ A failed shard is named.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,39 +90,14 @@ class ShardPool:
         self._shards = []
 
 
-def ranks_of_shards(facts: Mapping[int, RankFacts], point: Point) -> list[int]:
-    """Ranks next to which a point's shards run, a shard's replicas one after the other.
-
-    The head of shard i is next to rank i mod workers, each successor on the next node, next to the
-    rank there with the fewest replicas so far, if possible not one that has this shard already.
-
-    Args:
-        facts: of the ranks of its world.
-        point: with `servers` shards, each with `replicas`.
-    """
-    ranks_of_nodes: dict[str | None, list[int]] = {}
-    for rank in sorted(facts):
-        ranks_of_nodes.setdefault(facts[rank].node_id, []).append(rank)
-    nodes = list(ranks_of_nodes.values())
-    heads = [shard % point.workers for shard in range(point.servers)]
-    replicas_of_ranks = Counter(heads)
-    ranks = []
-    for head in heads:
-        chain = [head]
-        (first,) = (number for number, node in enumerate(nodes) if head in node)
-        for step in range(1, point.replicas):
-            node = nodes[(first + step) % len(nodes)]
-            others = [rank for rank in node if rank not in chain] or node
-            rank = min(others, key=replicas_of_ranks.__getitem__)
-            replicas_of_ranks[rank] += 1
-            chain.append(rank)
-        ranks += chain
-    return ranks
+def ranks_of_shards(point: Point) -> list[int]:
+    """Ranks next to which a point's shards run: shard i at rank i mod workers."""
+    return [shard % point.workers for shard in range(point.servers)]
 
 
 def start_shard(node_id: str, *, node: str, device_uuid: str | None = None) -> _PlacedShard:
     """Start a shard on this node, of whose CPUs and GPUs Ray counts none to it."""
-    from dtsweep.sync.server_shard import Shard
+    from dtsweep.servers.shard import Shard
 
     options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": pinned_to(node_id)}
     if device_uuid is not None:

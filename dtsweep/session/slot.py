@@ -315,9 +315,6 @@ class Slot:
         elif session.leaves_memory(_LEFT_OVER):
             result = replace(result, flags=("memory_left",))
             session.retire()
-        if any(one.measured and one.measured.dead_replicas for one in result.results.values()):
-            # The next trial needs all replicas.
-            self._shards.drop()
         return result
 
     async def _after_failure(

@@ -120,13 +120,6 @@ def no_restarts() -> dict[str, int]:
     return {name: 0 for name in limits if name in supported}
 
 
-def train_run_of(trainer: Any) -> str | None:
-    """Ray Train's id of the run that a trainer makes; None where this Ray's trainers have none."""
-    context = getattr(trainer, "train_run_context", None)
-    run_id: str | None = getattr(context, "run_id", None)
-    return run_id
-
-
 async def cancel_node_request(train_run: str) -> None:
     """Cancel what Ray Train asks of an autoscaler for a run whose process is about to be killed.
 

@@ -13,11 +13,6 @@ _ROW, _FRAME = 24, 150
 """Pixels of a row, which hold a label, and of all that is around the rows."""
 
 
-def bar_rows(points: Sequence[PlotPoint]) -> Sequence[PlotPoint]:
-    """Those of the points that have a bar, from the first on."""
-    return points[:MOST_BARS]
-
-
 def about_the_rest(points: Sequence[PlotPoint]) -> str:
     """Say how many points have no bar; empty if all have one."""
     hidden = len(points) - MOST_BARS

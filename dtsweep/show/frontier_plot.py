@@ -173,12 +173,15 @@ def _layout_of(points: Sequence[PlotPoint], *, lines: int) -> dict[str, Any]:
 
 def _about_cut_bars(points: Sequence[PlotPoint]) -> str:
     """Say that bars reach beyond the axes, where some do."""
-    shown = [point for point in points if point.is_shown]
+    if not points:
+        return ""
     for name in ("latency_s", "samples_per_s"):
-        inside = _within_reach(points, name) if points else []
-        for point in shown:
-            if any(not _is_inside(end, inside, name) for end in _ends(point, name)):
-                return "longer error bars are cut at the edge"
+        inside = _within_reach(points, name)
+        # The axis of throughput begins at 0.
+        least = 0.0 if name == "samples_per_s" else min(inside)
+        ends = [end for point in points if point.is_shown for end in _ends(point, name)]
+        if any(not least <= end <= max(inside) for end in ends):
+            return "longer error bars are cut at the edge"
     return ""
 
 
@@ -190,12 +193,6 @@ def _within_reach(points: Sequence[PlotPoint], name: str, *, unit: float = 1.0) 
         end * unit for point in points if kind_of(point) == "decided" for end in _ends(point, name)
     ]
     return means + [end for end in ends if least <= end <= most]
-
-
-def _is_inside(end: float, inside: Sequence[float], name: str) -> bool:
-    """True if an end of a bar is within an axis; the one of throughput begins at 0."""
-    least = 0.0 if name == "samples_per_s" else min(inside)
-    return least <= end <= max(inside)
 
 
 def _ends(point: PlotPoint, name: str) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from dtsweep.report.scaling_words import WORTH_RULE
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
-    from jinja2 import Environment, Template
+    from jinja2 import Template
 
 _CODE = re.compile(r"`([^`\n]+)`")
 
@@ -63,13 +63,7 @@ def html_of(view: Mapping[str, Any], *, raw: Mapping[str, str], title: str, made
 
 @cache
 def _template() -> Template:
-    return _environment().from_string(
-        files("dtsweep.show").joinpath("page.html").read_text("utf-8")
-    )
-
-
-def _environment() -> Environment:
-    """Jinja with every text escaped, and without characters that are not printable."""
+    """The page, with every text escaped, and without characters that are not printable."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -81,11 +75,13 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "prose": _prose,
-        "by_size": _by_size,
+        # Values of a setting, each once: numbers first, by size, then texts.
+        "by_size": lambda values: sorted(set(values), key=_size),
         "rows": lambda columns: zip(*columns.values(), strict=True),
         "count_of": count_of,
     }
-    return environment
+    text = files("dtsweep.show").joinpath("page.html").read_text("utf-8")
+    return environment.from_string(text)
 
 
 def _finalized(value: Any) -> Any:
@@ -101,11 +97,6 @@ def _prose(text: str) -> Any:
 
     escaped = _CODE.sub(r"<code>\1</code>", html_text(text)).replace("\n", "<br>")
     return Markup(escaped)  # noqa: S704  # escaped before
-
-
-def _by_size(values: Iterable[str]) -> list[str]:
-    """Values of a setting, each once: numbers first, by size, then texts."""
-    return sorted(set(values), key=_size)
 
 
 def _size(value: str) -> tuple[bool, float, str]:

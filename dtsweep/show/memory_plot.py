@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dtsweep.inference.spread import POINT
 from dtsweep.report.content import Content
 from dtsweep.report.labels import point_key
-from dtsweep.show.bar_rows import about_the_rest, bar_layout, bar_rows, bar_trace
+from dtsweep.show.bar_rows import about_the_rest, bar_layout, bar_trace
 from dtsweep.show.numbers import number
 from dtsweep.show.plot import Plot
 from dtsweep.show.points import PlotPoint, name_columns, plot_points
-from dtsweep.show.style import in_one_line, title
+from dtsweep.show.style import MOST_BARS, in_one_line, title
 from dtsweep.text import count_of, format_number, in_percent
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def memory_plot(content: Content, *, ranks: pd.DataFrame | None = None) -> Plot:
     """
     points = [point for point in plot_points(content) if number(point.row["memory_peak_bytes"])]
     # The most relevant ones are drawn, in the order of their memory.
-    drawn = sorted(bar_rows(points), key=_peak, reverse=True)
+    drawn = sorted(points[:MOST_BARS], key=_peak, reverse=True)
     points.sort(key=_peak, reverse=True)
     unit = _Unit("MiB", 2.0**20)
     if points and _peak(points[0]) >= 2**30:

@@ -22,14 +22,9 @@ def number(value: Any) -> float | None:
     return None
 
 
-def numbers(values: Iterable[Any], *, unit: float = 1.0) -> list[float | None]:
-    """Give numbers in another unit.
-
-    >>> numbers([0.5, None], unit=1e3)
-    [500.0, None]
-    """
-    finite = [number(value) for value in values]
-    return [None if value is None else value * unit for value in finite]
+def numbers(values: Iterable[Any]) -> list[float | None]:
+    """Give finite numbers, and None in the place of others."""
+    return [number(value) for value in values]
 
 
 def rounded(value: float) -> float | None:

@@ -14,11 +14,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from dtsweep.analysis.load import trials_in
 from dtsweep.errors import SweepError
 from dtsweep.escape import changed_texts, html_json, printable_values
 from dtsweep.report.content import Content
-from dtsweep.report.of_results import content_in
 from dtsweep.results.frames import frame_of
 from dtsweep.results.store import Results
 from dtsweep.secret import without_homes
@@ -30,11 +28,23 @@ from dtsweep.show.view import page_view
 
 def _document_of(view: dict[str, Any]) -> str:
     """Assemble the page."""
-    script, plotly = _file("page.js"), _plotly()
+    script, plotly, table = _file("page.js"), _plotly(), view["table"]
     raw = {
         "policy": _policy(script, plotly),
         "style": _file("page.css"),
-        "data": html_json(_data(view)),
+        # The script reads it at once: what sorts and filters the table of points.
+        "data": html_json(
+            {
+                "made_at": view["made_at"],
+                "place": view["place"],
+                "dark": DARK,
+                "trace": example_plot(),
+                "ids": table["ids"],
+                "values": [column["values"] for column in table["columns"]],
+                "filters": [one["values"] for one in table["filters"]],
+                "settings": [one["name"] for one in table["filters"]],
+            }
+        ),
         "packed": _packed(
             {"plots": view["plots"], "traces": [one["steps"] for one in view["traces"]]}
         ),
@@ -47,21 +57,6 @@ def _document_of(view: dict[str, Any]) -> str:
         title=f"dtsweep · {view['place'].rstrip('/').rpartition('/')[2]}",
         made=f"made {view['made_at'].replace('T', ' ').removesuffix('Z')} UTC",
     )
-
-
-def _data(view: dict[str, Any]) -> dict[str, Any]:
-    """Values that the script reads at once: what sorts and filters the table of points."""
-    table = view["table"]
-    return {
-        "made_at": view["made_at"],
-        "place": view["place"],
-        "dark": DARK,
-        "trace": example_plot(),
-        "ids": table["ids"],
-        "values": [column["values"] for column in table["columns"]],
-        "filters": [one["values"] for one in table["filters"]],
-        "settings": [one["name"] for one in table["filters"]],
-    }
 
 
 def _packed(value: dict[str, Any]) -> str:
@@ -97,22 +92,6 @@ def _plotly() -> str:
     # browser parses its 5 MB twice.
     begin, end = text.index("() => {\n"), text.rindex("}") + 1
     return f"{text[:begin]}({text[begin:end]}){text[end:]}"
-
-
-def page_of(results: Results, *, with_hosts: bool = False) -> str:
-    """Make the page of some results.
-
-    Args:
-        results: opened.
-        with_hosts: keep reasons and logs, which may name hosts and users.
-
-    Raises:
-        SweepError: Nothing is stored there, or a condition can't be read.
-        StorageError: It can't be read.
-    """
-    store = results.snapshot()
-    content = content_in(store, trials_in(store, canaries=True), with_hosts=with_hosts)
-    return page_of_content(content, store)
 
 
 def page_of_content(content: Content, store: Results) -> str:

@@ -83,23 +83,26 @@ def table_of(content: Content) -> dict[str, Any]:
     order = np.lexsort((-rates, np.array(is_other)))
     rows, labels = rows.iloc[order], labels.iloc[order]
     products = _products(rows)
-    cells = {"point": _names(rows, labels, content.varying), **products}
+    # Settings of each point, and the numbers of its batch shape that vary.
+    names = []
+    for label, row in zip(labels, rows.to_dict("records"), strict=True):
+        shape = " × ".join(str(row[name]) for name in BATCH_SHAPE if name in content.varying)
+        names.append(" · ".join(filter(None, [str(label), shape])))
+    cells = {"point": names, **products}
     cells |= plain_headers(_cells(rows, content, recommended))
+    settings = {
+        axis_name(name): [_value(value) for value in rows[name]] for name in content.varying
+    }
     return {
         "columns": [_column(header, column, rows) for header, column in cells.items()],
         "ids": [point_key(row) for row in rows.to_dict("records")],
         "labels": trial_labels(rows, content.varying),
-        "filters": [*_filters(rows, content.varying, products=products)],
+        "filters": [
+            {"name": name, "values": values}
+            for name, values in {**products, **settings}.items()
+            if 1 < len(set(values)) <= _MOST_CHOICES
+        ],
     }
-
-
-def _names(rows: pd.DataFrame, labels: pd.Series[str], varying: Sequence[str]) -> list[str]:
-    """Settings of each point, and the numbers of its batch shape that vary."""
-    names = []
-    for label, row in zip(labels, rows.to_dict("records"), strict=True):
-        shape = " × ".join(str(row[name]) for name in BATCH_SHAPE if name in varying)
-        names.append(" · ".join(filter(None, [str(label), shape])))
-    return names
 
 
 def _products(rows: pd.DataFrame) -> dict[str, list[str]]:
@@ -164,19 +167,6 @@ def _column(header: str, cells: Sequence[str], rows: pd.DataFrame) -> dict[str, 
         "values": values,
         "is_range": header in _RANGES,
     }
-
-
-def _filters(
-    rows: pd.DataFrame, varying: Sequence[str], *, products: Mapping[str, Sequence[str]]
-) -> list[dict[str, Any]]:
-    """Settings by which the points are filtered: those with several values, but not too many."""
-    filters = {name: list(cells) for name, cells in products.items()}
-    filters |= {axis_name(name): [_value(value) for value in rows[name]] for name in varying}
-    return [
-        {"name": name, "values": values}
-        for name, values in filters.items()
-        if 1 < len(set(values)) <= _MOST_CHOICES
-    ]
 
 
 def _value(value: Any) -> str:

@@ -90,7 +90,10 @@ def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker")
         content: of a report.
         per: count sizes in workers or in nodes.
     """
-    parts = [_slim(part) for part in content.scaling if part.per == per]
+    # A row of a hundred columns takes long to read.
+    parts = [
+        replace(part, rows=part.rows[[*_COLUMNS]]) for part in content.scaling if part.per == per
+    ]
     ladders = [_Ladder(part, rows) for part in parts for rows in part.groups]
     ladders.sort(key=lambda ladder: float(ladder.rows["samples_per_s"].max()), reverse=True)
     lines = ladders[:MOST_LINES]
@@ -103,7 +106,7 @@ def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker")
         traces.append(_ideal(sizes[-1]))
         kinds = "weak: same micro_batch × accumulation; strong: same global_batch"
         subtitle = in_one_line([kinds, about_lines(len(ladders), "slower group")])
-    words = {"worker": "workers", "node": "nodes"}[per]
+    words = f"{per}s"
     ticks = {"tickvals": sizes, "ticktext": [f"{size:g} ×" for size in sizes]}
     # On few pixels, neighbouring numbers would overlap.
     if len(sizes) > 8:
@@ -121,11 +124,6 @@ def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker")
         ),
         table=_table(parts),
     )
-
-
-def _slim(part: Scaling) -> Scaling:
-    """Part with the columns that a plot shows; a row of a hundred columns takes long to read."""
-    return replace(part, rows=part.rows[[*_COLUMNS]])
 
 
 def _shift(place: int, lines: Sequence[_Ladder]) -> float:

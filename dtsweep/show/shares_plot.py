@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dtsweep.report.content import Content
 from dtsweep.report.limits import bounds_counted, rows_of_bounds
 from dtsweep.report.tables import limit_columns, plain_headers
-from dtsweep.show.bar_rows import about_the_rest, bar_layout, bar_rows, bar_trace
+from dtsweep.show.bar_rows import about_the_rest, bar_layout, bar_trace
 from dtsweep.show.numbers import number
 from dtsweep.show.plot import Plot
 from dtsweep.show.points import (
@@ -17,7 +17,7 @@ from dtsweep.show.points import (
     name_columns,
     plot_points,
 )
-from dtsweep.show.style import in_one_line, label, title
+from dtsweep.show.style import MOST_BARS, in_one_line, label, title
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def shares_plot(content: Content) -> Plot:
         if any(number(bound[name]) for name in _PARTS)
     ]
     bounds = bounds.iloc[[bar.place for bar in bars]]
-    drawn = bars[: len(bar_rows([bar.point for bar in bars]))]
+    drawn = bars[:MOST_BARS]
     return Plot(
         name="shares",
         title="Parts of a step",

@@ -153,7 +153,7 @@ _WARMUP, _MEASURED = "#A87200", "#0072B2"
 _HOVER = "step %{x}: %{y:.4g} ms<extra>%{fullData.name}</extra>"
 
 
-def step_times_plot(series: StepSeries, *, name: str = "") -> Plot:
+def step_times_plot(series: StepSeries) -> Plot:
     """Plot the time of each step in ms against its number.
 
     The warm-up has a shaded ground and a symbol of its own; the dashed line is the median of the
@@ -175,9 +175,9 @@ def step_times_plot(series: StepSeries, *, name: str = "") -> Plot:
         )
     return Plot(
         name="step_times",
-        title=f"Step times: {name}" if name else "Step times",
+        title="Step times",
         subtitle=thinned,
-        description=_description(series, name=name),
+        description=_description(series),
         traces=traces,
         layout=layout(
             x={"title": title("step"), "zeroline": False},
@@ -242,9 +242,8 @@ def _shading(series: StepSeries) -> list[dict[str, Any]]:
     ]
 
 
-def _description(series: StepSeries, *, name: str) -> str:
-    of_it = f" of {name}" if name else ""
-    sentences = [f"Times of {count_of(series.count, 'step')}{of_it}."]
+def _description(series: StepSeries) -> str:
+    sentences = [f"Times of {count_of(series.count, 'step')}."]
     if series.warmup_end is not None:
         sentences.append(f"Steps before number {series.warmup_end} are warm-up.")
     measured = series.step_ms[series.warmup :]

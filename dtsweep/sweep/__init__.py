@@ -8,6 +8,8 @@ Any process; imports the standard library, and NumPy in a function of `axes`. In
     precision       the table of precisions: what each sets; ranks, FLOP counts and doctor read it
     values          values of axes and of a workload's fields, in their declared types
     arguments       the command line of a script of the user
+    named_grid      the grid of a script, by arguments that are numbers of workers
+    loader_axes     settings of a loop's data loaders that can be axes
     variables       names and values of environment variables, as `os.environ` takes them
     point_axes      the axes, declared here (global_batch, workload.*, env.*: see `axes`)
     point           one setting of all axes, and what names it

@@ -18,6 +18,7 @@ from dtsweep.sweep.point_axes import AXES
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.values import (
     ARGS,
+    OF_LOOPS,
     Scalar,
     coerced,
     is_own_loop,
@@ -253,7 +254,10 @@ def _divisor(point: Point, values: Mapping[str, Scalar]) -> tuple[str, int, str]
     """The field that a `global_batch` gives, and its divisor, as a number and in words."""
     if is_own_loop(point.workload) and "micro_batch" not in values:
         # The passes of the user's loop are not known.
-        return "micro_batch", point.data_parallel, f"{point.workers} workers"
+        words = f"{point.workers} workers"
+        if point.data_parallel < point.workers:
+            words = f"{point.data_parallel} groups of {point.grid.model} workers"
+        return "micro_batch", point.data_parallel, words
     per_pass = point.samples_per_pass
     passes = f"{point.data_parallel} workers × {point.micro_batch} samples"
     if per_pass != point.workers * point.micro_batch:
@@ -286,7 +290,7 @@ def _with_workload(point: Point, values: Mapping[str, Scalar]) -> Point:
     axes = {
         name: name.removeprefix("workload.")
         for name in values
-        if name.startswith(("workload.", ARGS))
+        if name.startswith(("workload.", *OF_LOOPS))
     }
     if not axes:
         return point

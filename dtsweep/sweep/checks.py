@@ -10,10 +10,13 @@ from typing import Any
 from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
 from dtsweep.secret import has_credentials, is_secret
 from dtsweep.sweep.arguments import check_arguments
+from dtsweep.sweep.loader_axes import check_loader_setting
 from dtsweep.sweep.modes import declaration_of, has_train_step
+from dtsweep.sweep.named_grid import MEANINGS
 from dtsweep.sweep.point_axes import AXES
 from dtsweep.sweep.values import (
     ARGS,
+    LOADER,
     NAME_LENGTH,
     Scalar,
     is_own_loop,
@@ -79,11 +82,14 @@ def _check_methods(workload: Any) -> None:
         methods = []
     elif has_train_step(workload):
         methods.remove("loss")
+    if "batch" in methods and callable(getattr(workload, "dataset", None)):
+        # Batches are made of its items, unless it has both.
+        methods.remove("batch")
     for method in methods:
         if not callable(getattr(workload, method, None)):
             public = [attribute for attribute in dir(workload) if not attribute.startswith("_")]
             near = nearest(method, public)
-            hint = "it needs build, batch and loss"
+            hint = "it needs build, batch or dataset, and loss"
             if near:
                 hint = f"did you call it {near!r}?"
             raise SweepError(f"workload {name} has no method {method}(); {hint}", word=name)
@@ -136,6 +142,8 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
         if name == ARGS:
             raise SweepError("axis 'args.' has no name; write args.NAME", word=name)
         _check_storable(name, of=f"axis {quoted(name)}")
+    elif str(name).startswith(LOADER) and is_own_loop(workload):
+        check_loader_setting(str(name))
     else:
         _check_name(name, workload)
     if name.startswith("env."):
@@ -189,7 +197,7 @@ def _check_effect(name: str, workload: Any) -> None:
         return
     names = getattr(workload, "names", None)
     hint = ""
-    if names is not None and name in READABLE_BY_OWN_LOOPS:
+    if names is not None and name in (*READABLE_BY_OWN_LOOPS, *MEANINGS):
         hint = f"; give it to an argument of the script by Script(names={{{name!r}: 'ARGUMENT'}})"
     elif names is not None:
         hint = "; use an axis args.NAME for an argument of the script"

@@ -26,9 +26,6 @@ class CompressionInfo:
     needs_matrices: bool = False
     """True if it works on whole parameters alone, not on any piece of them."""
 
-    can_be_coded: bool = False
-    """True if its payloads are bytes that `compression_coding` makes fewer."""
-
     has_feedback: bool = False
     """True if what a payload leaves out is added to the next values."""
 
@@ -39,7 +36,7 @@ class CompressionInfo:
     """Bytes that a worker of `ddp` sends per step: a formula like `payload`."""
 
     bytes_per_value: Callable[[Mapping[str, Any]], float] | None = None
-    """From the fields of a point to the bytes of a payload, without coding, per value.
+    """From the fields of a point to the bytes of a payload per value.
 
     None where they depend on the shapes of the parameters.
     """
@@ -69,7 +66,6 @@ COMPRESSIONS: Mapping[str, CompressionInfo] = {
     "int8": CompressionInfo(
         implementation="dtsweep.compression.quantize:Int8",
         exchange="all_to_all",
-        can_be_coded=True,
         payload="N + N/64: a scale (4 bytes) for 256 values, and a byte each",
         sends="2 (n−1)/n 0.254 S",
         bytes_per_value=lambda _: 1 + 1 / 64,
@@ -77,7 +73,6 @@ COMPRESSIONS: Mapping[str, CompressionInfo] = {
     "int4": CompressionInfo(
         implementation="dtsweep.compression.quantize:Int4",
         exchange="all_to_all",
-        can_be_coded=True,
         payload="N/2 + N/64",
         sends="2 (n−1)/n 0.129 S",
         bytes_per_value=lambda _: 1 / 2 + 1 / 64,
@@ -85,7 +80,6 @@ COMPRESSIONS: Mapping[str, CompressionInfo] = {
     "sign": CompressionInfo(
         implementation="dtsweep.compression.sign:Sign",
         exchange="all_gather",
-        can_be_coded=True,
         has_feedback=True,
         payload="N/8 + N/64: a bit each, a scale (4 bytes) for 256 values; and a bit for each row",
         sends="(n−1) 0.035 S",
@@ -95,7 +89,6 @@ COMPRESSIONS: Mapping[str, CompressionInfo] = {
         implementation="dtsweep.compression.topk:TopK",
         exchange="all_gather",
         reads={"compression_ratio": 0.01},
-        can_be_coded=True,
         has_feedback=True,
         payload="r N times 8: positions and values",
         sends="2 (n−1) r S",
@@ -122,10 +115,7 @@ COMPRESSIONS: Mapping[str, CompressionInfo] = {
 }
 """Every compression by the name that the axis uses."""
 
-CODINGS = ("zstd",)
-"""Values of the axis `compression_coding`."""
-
-COMPRESSION_FIELDS = ("compression_coding", "compression_ratio", "compression_rank")
+COMPRESSION_FIELDS = ("compression_ratio", "compression_rank")
 """The fields of a point that only some compressions read."""
 
 
@@ -133,13 +123,11 @@ def reads_of(compression: str | None) -> Mapping[str, Any]:
     """The fields of a point that a compression reads, with its own defaults; none without one.
 
     >>> reads_of("topk")
-    {'compression_coding': None, 'compression_ratio': 0.01}
+    {'compression_ratio': 0.01}
     """
     if compression is None:
         return {}
-    info = COMPRESSIONS[compression]
-    coding = {"compression_coding": None} if info.can_be_coded else {}
-    return {**coding, **info.reads}
+    return COMPRESSIONS[compression].reads
 
 
 def compressions_reading(field: str) -> list[str]:

@@ -136,6 +136,9 @@ class ModeInfo:
     Empty where nothing can be compressed.
     """
 
+    scales_loss: bool = False
+    """True if all workers make each update alike, so that fp16 can leave one out on all of them."""
+
     exchanges_pieces: bool = False
     """True if what can be compressed are pieces of parameters, not whole ones."""
 

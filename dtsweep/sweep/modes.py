@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
+from types import SimpleNamespace
 from typing import Any
 
 from dtsweep.errors import SweepError, nearest, quoted
@@ -68,11 +69,21 @@ def _steps_per_server_update(fields: Fields) -> int:
     return max(1, int(fields["workers"] - fields["drop_slowest"]))
 
 
+_DIVISION: Mapping[str, Any] = {
+    "tensor_parallel": 1,
+    "sequence_parallel": False,
+    "pipeline_parallel": 1,
+    "pipeline_schedule": None,
+}
+"""Fields of modes in which workers can share a model, with their defaults."""
+
+
 MODES: Mapping[str, ModeInfo] = {
     "ddp": ModeInfo(
         implementation="dtsweep.sync.ddp:Ddp",
         semantics=lambda _: "exact",
-        reads={"overlap": True, "bucket_bytes": None, "balance": None},
+        scales_loss=True,
+        reads={"overlap": True, "bucket_bytes": None, **_DIVISION},
         agree="gradients",
         can_leave_out=("gradients",),
         can_exchange_alone=True,
@@ -83,7 +94,8 @@ MODES: Mapping[str, ModeInfo] = {
     "zero1": ModeInfo(
         implementation="dtsweep.sync.zero1:Zero1",
         semantics=lambda _: "exact",
-        reads={"overlap": True, "bucket_bytes": None, "balance": None},
+        scales_loss=True,
+        reads={"overlap": True, "bucket_bytes": None},
         agree="gradients",
         shards_optimizer=True,
         can_leave_out=EXCHANGE_PARTS,
@@ -95,7 +107,8 @@ MODES: Mapping[str, ModeInfo] = {
     "fsdp_grad": ModeInfo(
         implementation="dtsweep.sync.fsdp:FsdpGrad",
         semantics=lambda _: "exact",
-        reads={"shard_precision": None, "offload": False},
+        scales_loss=True,
+        reads={"shard_precision": None, "offload": False, **_DIVISION},
         agree="parameters",
         shards=True,
         shards_optimizer=True,
@@ -108,19 +121,20 @@ MODES: Mapping[str, ModeInfo] = {
     "fsdp": ModeInfo(
         implementation="dtsweep.sync.fsdp:Fsdp",
         semantics=lambda _: "exact",
-        reads={"shard_precision": None, "reshard": None, "node_size": None, "offload": False},
+        scales_loss=True,
+        reads={"shard_precision": None, "offload": False, **_DIVISION},
         agree="parameters",
         shards=True,
         shards_optimizer=True,
         exchanges_each_pass=True,
         can_leave_out=EXCHANGE_PARTS,
-        sends="3 (n−1)/n S per pass; with `reshard=node` (2 (n−1)/n + (m−1)/m) S",
-        memory="(2 + k)/n S + (4 − 2/n) B; with `shard_precision=bf16` (2 + k)/n S + (3 − 2/n) B, "
-        "with `reshard=node` ((1 + k)/n + 1/m) S + (4 − 2/m + 1/n) B",
+        sends="3 (n−1)/n S per pass",
+        memory="(2 + k)/n S + (4 − 2/n) B; with `shard_precision=bf16` (2 + k)/n S + (3 − 2/n) B",
     ),
     "hsdp": ModeInfo(
         implementation="dtsweep.sync.fsdp:Hsdp",
         semantics=lambda _: "exact",
+        scales_loss=True,
         reads={"node_size": None, "shard_precision": None, "reshard": None, "offload": False},
         agree="parameters",
         shards=True,
@@ -134,7 +148,8 @@ MODES: Mapping[str, ModeInfo] = {
     "hierarchical": ModeInfo(
         implementation="dtsweep.sync.hierarchical:Hierarchical",
         semantics=lambda _: "exact",
-        reads={"node_size": None, "bucket_bytes": None, "balance": None},
+        scales_loss=True,
+        reads={"node_size": None, "bucket_bytes": None},
         agree="gradients",
         can_exchange_alone=True,
         carries=EXCHANGES,
@@ -145,7 +160,8 @@ MODES: Mapping[str, ModeInfo] = {
     "ring": ModeInfo(
         implementation="dtsweep.sync.ring:Ring",
         semantics=lambda _: "exact",
-        reads={"bucket_bytes": None, "balance": None},
+        scales_loss=True,
+        reads={"bucket_bytes": None},
         agree="gradients",
         can_exchange_alone=True,
         carries=EXCHANGES,
@@ -155,7 +171,8 @@ MODES: Mapping[str, ModeInfo] = {
     "tree": ModeInfo(
         implementation="dtsweep.sync.tree:Tree",
         semantics=lambda _: "exact",
-        reads={"bucket_bytes": None, "balance": None},
+        scales_loss=True,
+        reads={"bucket_bytes": None},
         agree="gradients",
         can_exchange_alone=True,
         carries=("all_reduce",),
@@ -213,13 +230,12 @@ MODES: Mapping[str, ModeInfo] = {
         memory="(3 + k − 1/c) S or (2 + k) S + 2 P",
     ),
     "parameter_server": ModeInfo(
-        implementation="dtsweep.sync.parameter_server:ParameterServer",
+        implementation="dtsweep.servers.parameter_server:ParameterServer",
         semantics=_server_semantics,
         kind="parameter server",
         reads={
             "staleness": None,
             "shards": 1,
-            "replicas": 1,
             "push_period": 1,
             "pull_period": 1,
             "drop_slowest": 0,
@@ -234,8 +250,7 @@ MODES: Mapping[str, ModeInfo] = {
         carries=EXCHANGES,
         can_restart=False,
         sends="S every `push_period` steps",
-        memory="2 S + P, with `push_period` above 1 3 S + P; and (2 + k) S on the servers, "
-        "times `replicas`",
+        memory="2 S + P, with `push_period` above 1 3 S + P; and (2 + k) S on the servers",
     ),
     "hogwild": ModeInfo(
         implementation="dtsweep.sync.hogwild:Hogwild",
@@ -336,12 +351,22 @@ def _own_grid(fields: Fields) -> Grid:
     return Grid(data=max(1, fields["workers"] // size), model=size)
 
 
+def _named_grid(fields: Fields) -> Grid:
+    """The grid that the arguments of a script promise; else each worker has a whole model."""
+    named = getattr(fields["workload"], "named_grid", None)
+    grid = named and named(SimpleNamespace(**fields))
+    if grid is None:
+        return Grid(data=fields["workers"])
+    return Grid(data=max(1, fields["workers"] // grid.model), model=grid.model)
+
+
 _OF_THE_USER: Mapping[str, ModeInfo] = {
     AS_WRITTEN: ModeInfo(
         implementation="",
         # What it is, is measured.
         semantics=lambda _: "exact",
         reads={},
+        grid=_named_grid,
     ),
     OWN: ModeInfo(
         implementation="dtsweep.sync.own:Own",
@@ -406,6 +431,36 @@ def mode_for(name: str, workload: Any) -> ModeInfo:
         return info
     reads = {field: None for field in own_mode.reads if field in MODE_FIELDS}
     return replace(info, agree=own_mode.agree, reads=reads)
+
+
+def divided(info: ModeInfo, fields: Fields) -> ModeInfo:
+    """Declaration of a mode for a point whose workers share a model; else the mode's own.
+
+    >>> fields = {"workers": 8, "tensor_parallel": 2, "pipeline_parallel": 2}
+    >>> divided(MODES["ddp"], fields).grid(fields)
+    Grid(data=2, model=4)
+    """
+    tensor, pipeline = fields["tensor_parallel"], fields["pipeline_parallel"]
+    if tensor * pipeline == 1 or "tensor_parallel" not in info.reads:
+        return info
+    # Where it does not divide the workers, the point is impossible.
+    grid = Grid(data=max(1, fields["workers"] // (tensor * pipeline)), model=tensor * pipeline)
+    kept = {name: info.reads[name] for name in ("shard_precision",) if name in info.reads}
+    return replace(
+        info,
+        implementation="dtsweep.sync.divided:Divided",
+        grid=lambda _: grid,
+        reads={**kept, **_DIVISION, "pipeline_schedule": "1f1b" if pipeline > 1 else None},
+        agree="parameters",
+        shards=True,
+        # Workers of a model exchange in forward and backward, too.
+        can_leave_out=(),
+        scales_loss=False,
+        can_exchange_alone=False,
+        carries=(),
+        sends="see docs/model-parallel.md",
+        memory="see docs/model-parallel.md",
+    )
 
 
 MODE_FIELDS = tuple(dict.fromkeys(name for mode in MODES.values() for name in mode.reads))

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS, reads_of
 from dtsweep.sweep.mode_info import SEMANTICS, Grid, ModeInfo, OwnMode
-from dtsweep.sweep.modes import OWN, declaration_of, mode_for, period_of, update_kind
-from dtsweep.sweep.point_axes import AXES, CHOSEN_FIELDS, DEFAULTS, FIELD_TYPES, Axes, check_value
+from dtsweep.sweep.modes import OWN, declaration_of, divided, mode_for, period_of, update_kind
+from dtsweep.sweep.named_grid import NamedGrid
+from dtsweep.sweep.point_axes import (
+    AXES,
+    CHOSEN_FIELDS,
+    DEFAULTS,
+    FIELD_TYPES,
+    STAGES_OF_WORKER,
+    Axes,
+    check_value,
+)
 from dtsweep.sweep.values import Scalar, coerced, read_fields
 
 
@@ -44,6 +53,8 @@ class Point(Axes):
         for name, default in self.reads.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
+        if self.loader_workers is not None and self.prefetch is None:
+            object.__setattr__(self, "prefetch", 2)
 
     @property
     def mode(self) -> ModeInfo:
@@ -52,7 +63,7 @@ class Point(Axes):
         >>> Point(sync="ring").mode.agree
         'gradients'
         """
-        return mode_for(self.sync, self.workload)
+        return divided(mode_for(self.sync, self.workload), vars(self))
 
     @property
     def own_mode(self) -> OwnMode | None:
@@ -69,6 +80,42 @@ class Point(Axes):
         Grid(data=4, model=1)
         """
         return self.mode.grid(vars(self))
+
+    @property
+    def stages(self) -> int:
+        """Stages of its pipeline: one on each worker of it, or two where they are interleaved.
+
+        >>> Point(workers=2, pipeline_parallel=2, pipeline_schedule="interleaved").stages
+        4
+        """
+        if self.pipeline_parallel == 1:
+            return 1
+        return self.pipeline_parallel * STAGES_OF_WORKER[self.pipeline_schedule or "1f1b"]
+
+    @property
+    def bubble(self) -> float:
+        """Share of a step's passes in which a worker waits by the schedule of its pipeline.
+
+        Stages take equally long, a backward pass twice a forward pass, and messages no time.
+
+        >>> Point(workers=4, pipeline_parallel=4, accumulation=12).bubble
+        0.2
+        >>> Point(workers=4).bubble
+        0.0
+        """
+        waits = self.pipeline_parallel - 1
+        passes = self.accumulation * (self.stages // self.pipeline_parallel)
+        if self.pipeline_schedule == "zero_bubble":
+            # Gradients of parameters, a third of the work, fill all but one stage's forward.
+            passes *= 3
+        return waits / (passes + waits)
+
+    @property
+    def named_grid(self) -> NamedGrid | None:
+        """Numbers of workers that the arguments of its script promise; None of others."""
+        named: Callable[[Point], NamedGrid | None]
+        named = getattr(self.workload, "named_grid", lambda _: None)
+        return named(self)
 
     @property
     def data_parallel(self) -> int:
@@ -229,7 +276,7 @@ class Point(Axes):
         """Fields of `CHOSEN_FIELDS` that its mode and compression read, with their own defaults.
 
         >>> sorted(Point(sync="hierarchical", compression="powersgd").reads)
-        ['balance', 'bucket_bytes', 'compression_rank', 'node_size']
+        ['bucket_bytes', 'compression_rank', 'node_size']
         """
         return {**self.mode.reads, **reads_of(self.compression)}
 
@@ -252,6 +299,8 @@ class Point(Axes):
         'compression int8'
         """
         if self.unread_field not in COMPRESSION_FIELDS:
+            if self.own_mode is None and self.grid.model > 1:
+                return f"{self.sync} of workers that share a model"
             return self.sync
         if not self.compression:
             return "a point without compression"

@@ -8,7 +8,6 @@ from typing import Any, get_args, get_type_hints
 
 from dtsweep.errors import SweepError, did_you_mean, quoted
 from dtsweep.sweep.compressions import (
-    CODINGS,
     COMPRESSION_FIELDS,
     COMPRESSIONS,
     compressions_reading,
@@ -49,6 +48,10 @@ class Axis:
 def _axis(default: Any, meaning: str, **declared: Any) -> Any:
     """Declare a field of `Point` that can be an axis; `declared` are the other fields of `Axis`."""
     return field(default=default, metadata={"axis": Axis(meaning=meaning, **declared)})
+
+
+STAGES_OF_WORKER: Mapping[str, int] = {"gpipe": 1, "1f1b": 1, "interleaved": 2, "zero_bubble": 2}
+"""Stages that a worker has, by schedule of a pipeline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,13 +124,6 @@ class Axes:
         least=0,
     )
     shards: int | None = _axis(None, "Servers that share the parameters.", unit="servers", least=1)
-    replicas: int = _axis(
-        1,
-        "Copies of each shard, in a chain: a shard is lost with its last copy.",
-        unit="copies",
-        least=1,
-        is_quiet=True,
-    )
     push_period: int = _axis(
         1, "Steps whose summed gradients make one push.", unit="steps", least=1, is_quiet=True
     )
@@ -179,9 +175,8 @@ class Axes:
     )
     reshard: str | None = _axis(
         None,
-        "A block's parameters after forward, if not freed: node keeps a share on each worker of "
-        "a node, never keeps them whole.",
-        choices=("node", "never"),
+        "A block's parameters after forward: never keeps them whole, None frees them.",
+        choices=("never",),
         is_quiet=True,
     )
     offload: bool = _axis(
@@ -190,16 +185,32 @@ class Axes:
         "memory.",
         is_quiet=True,
     )
+    tensor_parallel: int = _axis(
+        1, "Workers that share each layer of a model.", unit="workers", least=1, is_quiet=True
+    )
+    sequence_parallel: bool = _axis(
+        default=False,
+        meaning="Whether workers that share layers also share the tokens between them.",
+        is_quiet=True,
+    )
+    pipeline_parallel: int = _axis(
+        1,
+        "Workers, or groups that share layers, with consecutive stages of a model.",
+        unit="stages",
+        least=1,
+        is_quiet=True,
+    )
+    pipeline_schedule: str | None = _axis(
+        None,
+        "Order of the passes of a step in a pipeline; interleaved and zero_bubble have two stages "
+        "on each worker.",
+        choices=tuple(STAGES_OF_WORKER),
+        is_quiet=True,
+    )
     compression: str | None = _axis(
         None,
         "What travels in place of gradients or parameter changes; None is these themselves.",
         choices=tuple(COMPRESSIONS),
-        is_quiet=True,
-    )
-    compression_coding: str | None = _axis(
-        None,
-        "Entropy coding of payloads; None sends them as they are.",
-        choices=CODINGS,
         is_quiet=True,
     )
     compression_ratio: float | None = _axis(
@@ -226,9 +237,28 @@ class Axes:
     )
     precision: str = _axis(
         "fp32",
-        "fp32 and tf32 (on GPUs) set the matrix products, bf16 is autocast; parameters stay in "
-        "fp32.",
+        "fp32 and tf32 (on GPUs) set the matrix products, bf16 and fp16 are autocast, fp16 with "
+        "a scaled loss; parameters stay in fp32.",
         choices=tuple(PRECISIONS),
+    )
+    compile: bool = _axis(
+        default=False,
+        meaning="Whether torch.compile makes kernels of the model: of each block in modes in "
+        "shards, else of the whole.",
+        is_quiet=True,
+    )
+    fused: bool = _axis(
+        default=False,
+        meaning="Whether the optimizer updates all parameters in one kernel of its own "
+        "(`fused=True` in torch.optim); else torch chooses.",
+        is_quiet=True,
+    )
+    attention: str | None = _axis(
+        None,
+        "Kernel of scaled_dot_product_attention, flash, efficient and cudnn as torch names them; "
+        "None lets torch choose.",
+        choices=("math", "flash", "efficient", "cudnn"),
+        is_quiet=True,
     )
     checkpointing: str | None = _axis(
         None,
@@ -244,11 +274,29 @@ class Axes:
         above=1,
         is_quiet=True,
     )
-    balance: str | None = _axis(
+    loader_workers: int | None = _axis(
         None,
-        "Samples of a pass dealt to the workers in proportion to their measured speeds: static "
-        "measures them once, dynamic before each window; None is micro_batch for each.",
-        choices=("static", "dynamic"),
+        "Processes of a worker that make its batches while it trains; None makes them in the "
+        "worker, before each pass.",
+        unit="processes",
+        least=1,
+        is_quiet=True,
+    )
+    prefetch: int | None = _axis(
+        None,
+        "Batches that each process of loader_workers makes ahead; with these None is 2.",
+        unit="batches",
+        least=1,
+        is_quiet=True,
+    )
+    pin_memory: bool = _axis(
+        default=False,
+        meaning="Whether batches are in pinned memory before they are copied to the GPU.",
+        is_quiet=True,
+    )
+    copy_ahead: bool = _axis(
+        default=False,
+        meaning="Whether the next batch is copied to the GPU while a pass computes.",
         is_quiet=True,
     )
     placement: str = _axis(

@@ -20,6 +20,9 @@ class _Precision:
     is_tf32: bool = False
     """True if products of fp32 numbers may round them to TensorFloat-32."""
 
+    is_scaled: bool = False
+    """True if the loss is scaled, because its gradients are too small for the type."""
+
     compute_capability: tuple[int, int] | None = None
     """Lowest compute capability of a CUDA GPU with this type in hardware; None if all have it."""
 
@@ -40,6 +43,7 @@ PRECISIONS: Mapping[str, _Precision] = MappingProxyType(
             dtype="float32", is_tf32=True, compute_capability=(8, 0), needs_gpu=True
         ),
         "bf16": _Precision(dtype="bfloat16", is_autocast=True, compute_capability=(8, 0)),
+        "fp16": _Precision(dtype="float16", is_autocast=True, is_scaled=True),
     }
 )
 """Every precision by the name that an axis uses."""

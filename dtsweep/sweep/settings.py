@@ -118,7 +118,7 @@ class Measure:
 
     What other programs do to the machine then falls on all of them. Points of one session whose
     models fit into memory together, but not training loops of the user, parameter servers, workers
-    that are drawn or balanced, and goals of energy or of quantiles: those keep whole windows.
+    that are drawn, and goals of energy or of quantiles: those keep whole windows.
     """
 
     fresh: bool = False

@@ -26,6 +26,12 @@ def python_value(value: Any) -> Any:
 ARGS = "args."
 """Beginning of the names of arguments, as axes and as fields of a workload."""
 
+LOADER = "loader."
+"""Beginning of the names of settings of data loaders, likewise."""
+
+OF_LOOPS = (ARGS, LOADER)
+"""Beginnings of names that only a training loop of the user has."""
+
 
 NAME_LENGTH = 300
 """Most characters of the name of a workload's field or argument, `args.` included."""
@@ -55,34 +61,36 @@ def workload_types(workload: Any) -> Mapping[str, Any]:
         return types
     own = {name: hint for name, hint in types.items() if name not in _NOT_STORED}
     arguments = {f"{ARGS}{name}": hint for name, hint in workload.argument_types().items()}
-    return {**own, **arguments}
+    return {**own, **arguments, **workload.loader_types()}
 
 
-_NOT_STORED = ("args", "arg_types", "driven")
+_NOT_STORED = ("args", "loader", "arg_types", "driven")
 """Fields of a training loop of the user that are stored one by one, or follow from the axes."""
 
 
 def is_own_loop(workload: Any) -> bool:
     """True if a workload is a training loop of the user, with arguments that axes name.
 
-    Its arguments by name, `args`, count as fields `args.NAME`.
+    Its arguments by name, `args`, count as fields `args.NAME`, and `loader` as `loader.NAME`.
     """
     return hasattr(workload, "argument_types")
 
 
 def with_fields(workload: Any, values: Mapping[str, Any]) -> Any:
-    """Copy of a workload with these fields replaced, arguments `args.NAME` among them."""
-    fields_of_class = {name: v for name, v in values.items() if not name.startswith(ARGS)}
-    arguments = {name.removeprefix(ARGS): v for name, v in values.items() if name.startswith(ARGS)}
-    if arguments:
-        fields_of_class["args"] = {**workload.args, **arguments}
-    return replace(workload, **fields_of_class)
+    """Copy of a workload with these fields replaced, those in `OF_LOOPS` among them."""
+    changes = {name: v for name, v in values.items() if not name.startswith(OF_LOOPS)}
+    for name in values.keys() - changes.keys():
+        holder, _, inner = name.partition(".")
+        before = changes.get(holder, getattr(workload, holder))
+        changes[holder] = {**before, inner: values[name]}
+    return replace(workload, **changes)
 
 
 def _value_of(workload: Any, name: str) -> Any:
-    """Value of a field of a workload, or of an argument `args.NAME`."""
-    if name.startswith(ARGS):
-        return workload.args[name.removeprefix(ARGS)]
+    """Value of a field of a workload, or of one in `OF_LOOPS`."""
+    if name.startswith(OF_LOOPS):
+        holder, _, inner = name.partition(".")
+        return getattr(workload, holder)[inner]
     return getattr(workload, name)
 
 
@@ -212,7 +220,7 @@ _SCALARS = frozenset(_KINDS)
 
 def value_of_axis(point: Any, name: str) -> Any:
     """Value that a point has of an axis, a field of its workload or a variable among them."""
-    if name.startswith(("workload.", ARGS)):
+    if name.startswith(("workload.", *OF_LOOPS)):
         return _value_of(point.workload, name.removeprefix("workload."))
     if name.startswith("env."):
         return point.environment.get(name.removeprefix("env."))

@@ -12,8 +12,9 @@ from dtsweep.compression.exchange import Mark, Mean, Wait, mean_for, unmarked
 from dtsweep.measure.clock import StepClock
 from dtsweep.sync.buckets import Bucket, buckets_of
 from dtsweep.sync.clipping import clip
+from dtsweep.sync.loss_scale import Updates
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
-from dtsweep.sync.passes import passes, refuse_sparse_adam, share_weights
+from dtsweep.sync.passes import optimizer_name, passes, refuse_sparse_adam, share_weights
 
 
 class AfterBackwardMode(SyncMode):
@@ -40,8 +41,9 @@ class AfterBackwardMode(SyncMode):
                 self._make_mean(bucket, seed=index) for index, bucket in enumerate(self._buckets)
             ]
         self._optimizer = make_optimizer(model.parameters())
+        self.updates = Updates(self._job.scaler, model.parameters())
         refuse_sparse_adam(self._optimizer, self._job.point.sync)
-        self.optimizer_class = type(self._optimizer).__name__
+        self.optimizer_class = optimizer_name(self._optimizer)
 
     def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:
         """Pass, exchange, update."""
@@ -54,9 +56,10 @@ class AfterBackwardMode(SyncMode):
         self._collect_gradients()
         self._average_all(clock.mark)
         clock.mark("sync")
+        self.updates.unscale()
         self.before_update()
         clip(self._model.parameters(), self._job.point.clip_norm)
-        self._optimizer.step()
+        self.updates.make(self._optimizer.step)
         clock.mark("optimizer")
         return loss
 

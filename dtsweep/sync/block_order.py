@@ -75,7 +75,10 @@ class BlockOrder:
         self._is_forward = False
         for name, block in blocks.items():
             # Before the hook of `fully_shard`, which gathers the block.
-            block.register_forward_pre_hook(functools.partial(self._called, name), prepend=True)
+            called: Callable[..., None] = functools.partial(self._called, name)
+            if block._compiled_call_impl is not None:
+                called = torch.compiler.disable(called)
+            block.register_forward_pre_hook(called, prepend=True)
             for group in param_groups_of(block):
                 if name in gathered_again:
                     gather = functools.partial(_gather, name=name)

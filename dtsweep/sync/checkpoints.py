@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import nn
@@ -41,5 +41,14 @@ def checkpoint_blocks(model: nn.Module, workload: Any) -> Sequence[nn.Module]:
         raise ValueError(_NO_BLOCKS)
     for block in blocks:
         # On the object: `deepcopy` binds the method to the copied block.
-        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+        block.forward = functools.partial(_checkpointed, block.forward)
     return blocks
+
+
+def _checkpointed(forward: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+    """Call a block's forward in a checkpoint.
+
+    In a frame of its own, which `torch.compile` traces: it leaves alone what `checkpoint` itself
+    calls.
+    """
+    return checkpoint(forward, *inputs, use_reentrant=False, **named)

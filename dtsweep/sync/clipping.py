@@ -53,8 +53,14 @@ def clip_offloaded(
     """
     squared_norm = nn.utils.get_total_norm(gradients).square().to(device)
     distributed.all_reduce(squared_norm, group=group)
+    scale_to(limit, gradients, squared_norm.cpu())
+
+
+def scale_to(limit: float, gradients: Iterable[Tensor | None], squared_norm: Tensor) -> None:
+    """Scale a rank's parts of gradients whose squared norm over the model is known."""
     factor = (limit / (squared_norm.sqrt() + _EPSILON)).clamp(max=1.0)
-    torch._foreach_mul_(gradients, factor.cpu())
+    if present := [gradient for gradient in gradients if gradient is not None]:
+        torch._foreach_mul_(present, factor)
 
 
 def clip_factor(squared_norm: float, limit: float) -> float:

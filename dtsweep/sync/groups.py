@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,8 +19,8 @@ from dtsweep.sync.mode import Job
 NODES, IN_NODE = "nodes", "in_node"
 """Dimensions of the mesh of nodes."""
 
-_messages: list[int] = []
-"""Of each `send_and_receive` in this world, by how much the group's count of collectives grew."""
+_uncounted: dict[str, list[int]] = {}
+"""Growth of a group's count of collectives by messages between two ranks, by the group's name."""
 
 
 def mesh_of_all(job: Job) -> DeviceMesh:
@@ -61,7 +62,7 @@ def _rows(places: list[Any], size: int) -> Iterator[list[Any]]:
 def forget_groups() -> None:
     """Release all meshes and reset the count of collectives, before their world ends."""
     forget_meshes()
-    _messages.clear()
+    _uncounted.clear()
 
 
 def position() -> int:
@@ -73,24 +74,33 @@ def positions() -> dict[str, int]:
     """Number of collectives this rank has begun in each of its groups, by the group's name.
 
     All ranks of a group have the same name for it. Messages between two ranks are left out: a rank
-    at the end of a tree has fewer of them.
+    at the end of a tree or of a pipeline has fewer of them.
     """
     begun = {str(group.group_name): _begun(group) for group in all_groups()}
-    begun[distributed_c10d._get_default_group().group_name] -= sum(_messages)
+    for name, growths in _uncounted.items():
+        begun[name] -= sum(growths)
     return begun
+
+
+@contextlib.contextmanager
+def uncounted(group: distributed.ProcessGroup) -> Iterator[None]:
+    """Leave what a group does in this context out of `positions`: messages between two ranks."""
+    before = _begun(group)
+    try:
+        yield
+    finally:
+        _uncounted.setdefault(str(group.group_name), []).append(_begun(group) - before)
 
 
 def messages() -> int:
     """Number of messages that this rank has sent, received, or both at once, in this world."""
-    return len(_messages)
+    return sum(map(len, _uncounted.values()))
 
 
 def send_and_receive(operations: Sequence[distributed.P2POp]) -> None:
     """Do these sends and receives of the world's group at once, and wait for them."""
-    world = distributed_c10d._get_default_group()
-    before = _begun(world)
-    works = distributed.batch_isend_irecv(list(operations))
-    _messages.append(_begun(world) - before)
+    with uncounted(distributed_c10d._get_default_group()):
+        works = distributed.batch_isend_irecv(list(operations))
     for work in works:
         work.wait()
 

@@ -16,7 +16,7 @@ from dtsweep.measure.clock import StepClock
 from dtsweep.sync.buckets import trainable_parameters
 from dtsweep.sync.clipping import clip
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
-from dtsweep.sync.passes import passes, share_weights
+from dtsweep.sync.passes import optimizer_name, passes, share_weights
 from dtsweep.sync.shared_memory import (
     SharedMemory,
     allocate_shared,
@@ -58,7 +58,7 @@ class Hogwild(SyncMode):
         for parameter, view in zip(self._trained, self._views, strict=True):
             parameter.data = view
         self._optimizer = make_optimizer(model.parameters())
-        self.optimizer_class = type(self._optimizer).__name__
+        self.optimizer_class = optimizer_name(self._optimizer)
 
     def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:
         """Pass, and update what all workers read."""

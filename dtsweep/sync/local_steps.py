@@ -11,7 +11,7 @@ from dtsweep.compression.exchange import Mark, unmarked
 from dtsweep.measure.clock import StepClock
 from dtsweep.sync.clipping import clip
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
-from dtsweep.sync.passes import passes, share_weights
+from dtsweep.sync.passes import optimizer_name, passes, share_weights
 
 
 class LocalStepsMode(SyncMode):
@@ -27,7 +27,7 @@ class LocalStepsMode(SyncMode):
         share_weights(model)
         self._model = model
         self._optimizer = make_optimizer(model.parameters())
-        self.optimizer_class = type(self._optimizer).__name__
+        self.optimizer_class = optimizer_name(self._optimizer)
 
     def begin_period(self, done: int) -> None:
         """Count on from there: with 0 the next period is a whole one."""

@@ -11,16 +11,21 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.amp import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
 
 from dtsweep.compression.exchange import Mean
 from dtsweep.measure.clock import StepClock
-from dtsweep.sweep.modes import OWN, mode_of
+from dtsweep.sweep.mode_info import ModeInfo
+from dtsweep.sweep.modes import OWN
 from dtsweep.sweep.point import Point
+from dtsweep.sync.loss_scale import Updates
 from dtsweep.sync.meshes import mesh_of
 from dtsweep.sync.pass_time import PassTime, Untimed
+from dtsweep.workloads.datasets import MakeBatch, batch_maker
 
-MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+MakeOptimizer = Callable[[Iterable[Any]], torch.optim.Optimizer]
+"""Makes the optimizer of parameters, or of groups of them."""
 
 
 Loss = torch.Tensor | float | None
@@ -51,30 +56,33 @@ class Job:
     """Options that the workload passes to `DistributedDataParallel`."""
 
     servers: Sequence[Any] = ()
-    """Handles of the parameter server's shards in a Ray session, replicas next to each other."""
+    """Handles of the parameter server's shards, in a Ray session."""
+
+    scaler: GradScaler | None = None
+    """Scaler of the losses and so of the exchanged gradients; None in most precisions."""
 
     seed: int = 0
     """Seed of the trial, the same on all ranks and another for each repeat."""
 
     pass_time: PassTime = field(default_factory=Untimed)
-    """Timer of this worker's passes, which also slows them."""
-
-    shares: list[int] = field(default_factory=list)
-    """(data_parallel,) samples per pass of each data-parallel group; by default the point's.
-
-    `deal` changes them in this job and in all that were made of it by `replace`.
-    """
-
-    def __post_init__(self) -> None:
-        """Begin with the shares of the point."""
-        if not self.shares:
-            self.shares.extend([self.point.micro_batch] * self.point.grid.data)
+    """Slowdown of this worker's passes."""
 
     # Cached, because steps read it.
     @functools.cached_property
     def data_rank(self) -> int:
         """Index of this worker's data-parallel group: its samples, and the seed of its passes."""
         return self.rank // self.point.grid.model
+
+    @property
+    def reads_batches(self) -> bool:
+        """True unless it has stages in the middle of a pipeline alone."""
+        last = self.point.pipeline_parallel - 1
+        return self.model_rank // self.point.tensor_parallel in (0, last)
+
+    @functools.cached_property
+    def make_batch(self) -> MakeBatch:
+        """Maker of the workload's batches; its dataset is opened once."""
+        return batch_maker(self.point.workload)
 
     def participants_of(self, period: int) -> Sequence[int]:
         """Data-parallel groups that train in a sync period, ascending; the same on all ranks.
@@ -110,33 +118,6 @@ class Job:
         grid = self.point.grid
         return mesh_of(self.device, (grid.data, grid.model), ("data", "model"))
 
-    def deal(self, shares: Sequence[int]) -> None:
-        """Change the samples per pass of each data-parallel group, from the next step on.
-
-        Called on all ranks with the same shares, between runs of steps; their sum stays as it is.
-        """
-        self.shares[:] = shares
-
-    @property
-    def samples_per_pass(self) -> int:
-        """Samples of this worker's group in a pass."""
-        return self.shares[self.data_rank]
-
-    @property
-    def divisor(self) -> float:
-        """Divisor of a pass's loss that makes the mean over workers the mean over all samples.
-
-        It is `accumulation` where all data-parallel groups have as many samples.
-        """
-        if not self._is_joint:
-            return self.point.accumulation
-        mean_share = sum(self.shares) / len(self.shares)
-        return self.point.accumulation * (mean_share / self.samples_per_pass)
-
-    @functools.cached_property
-    def _is_joint(self) -> bool:
-        return self.point.is_joint
-
 
 class SyncMode:
     """Interface of a mode; `tests/sync/test_modes.py` holds every mode to it.
@@ -164,6 +145,9 @@ class SyncMode:
 
     Read when a step's batches are. None where all groups train, in their order.
     """
+
+    updates: Updates = Updates()
+    """Its updates; `prepare` sets them in a mode that `scales_loss`."""
 
     means: Sequence[Mean] = ()
     """Averager of its compressed tensors."""
@@ -251,11 +235,11 @@ class SyncMode:
     def counters(self) -> Mapping[str, Any]:
         """Counters since the last call, fields of `Measured` by name.
 
-        `bytes_sent`, `messages_sent`, `staleness` of each push, `dropped` of each step, and names
-        of `dead_replicas`. A mode counts what it sends if torch's process groups don't see it, or
-        if sync periods differ in it.
+        `bytes_sent`, `messages_sent`, `staleness` of each push, `dropped` of each step. A mode
+        counts what it sends if torch's process groups don't see it, or if sync periods differ in
+        it. In fp16 also `skipped_updates`.
         """
-        return {}
+        return self.updates.counters()
 
     def checkpoint_parts(self) -> tuple[nn.Module, torch.optim.Optimizer] | None:
         """Model and optimizer whose states are all that a training goes on from.
@@ -269,8 +253,8 @@ class SyncMode:
         self.__dict__.clear()
 
 
-def load_mode(name: str) -> type[SyncMode]:
+def load_mode(info: ModeInfo) -> type[SyncMode]:
     """Import the class of a mode."""
-    module, _, attribute = mode_of(name).implementation.partition(":")
+    module, _, attribute = info.implementation.partition(":")
     mode: type[SyncMode] = getattr(import_module(module), attribute)
     return mode

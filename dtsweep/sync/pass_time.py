@@ -1,8 +1,7 @@
-"""Time of a rank's own passes, without its waits for other ranks, and the wait of a slow rank."""
+"""Wait of a slow rank, by the time of its own passes without its waits for other ranks."""
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,26 +15,20 @@ from dtsweep.sweep.point import Point
 
 
 class PassTime(Protocol):
-    """Timer of passes, which makes those of a slow rank last longer by its factor."""
+    """Slowdown of the passes of a slow rank, by its factor."""
 
     def forward(self) -> AbstractContextManager[None]:
-        """Time forward in this context; a slow rank waits at its end."""
+        """Run forward in this context; a slow rank waits at its end."""
 
     def backward(self, loss: torch.Tensor) -> AbstractContextManager[None]:
-        """Time backward of a loss in this context; a slow rank waits before it.
+        """Run backward of a loss in this context; a slow rank waits before it.
 
         DDP sends gradients while backward runs, so a wait behind it would delay none of them.
         """
 
-    def take(self) -> float:
-        """Median pass since the last call, a slow rank's wait included, in seconds; 0 without any.
-
-        Called when the device has done all work.
-        """
-
 
 class Untimed:
-    """Passes of a point in which no rank is slow and nothing is balanced."""
+    """Passes of a rank that is not slow."""
 
     def forward(self) -> AbstractContextManager[None]:
         """Do nothing."""
@@ -45,17 +38,13 @@ class Untimed:
         """Do nothing."""
         return nullcontext()
 
-    def take(self) -> float:
-        """No pass was timed."""
-        return 0.0
-
 
 def pass_time_of(point: Point, rank: int, device: torch.device) -> PassTime:
-    """Make the timer of a rank, which is idle where nothing needs it."""
+    """Make the slowdown of a rank: of the last one by `slow_rank`, of no other."""
     factor = 1.0
     if rank == point.workers - 1:
         factor = point.slow_rank or 1.0
-    if factor == 1 and point.balance is None:
+    if factor == 1:
         return Untimed()
     if device.type == "cuda":
         return CudaPassTime(device, factor=factor)
@@ -74,7 +63,6 @@ class CpuPassTime:
         self._factor = factor
         self._now = now
         self._backward_s = 0.0
-        self._passes_s: list[float] = []
 
     @contextmanager
     def forward(self) -> Iterator[None]:
@@ -82,22 +70,14 @@ class CpuPassTime:
         began = self._now()
         yield
         self._burn((self._factor - 1) * (self._now() - began))
-        self._forward_s = self._now() - began
 
     @contextmanager
     def backward(self, loss: torch.Tensor) -> Iterator[None]:  # noqa: ARG002  # for a GPU
         """Burn the core for what a slow rank's last backward would have taken longer; time it."""
-        began = self._now()
         self._burn((self._factor - 1) * self._backward_s)
-        ends_waiting = self._now()
+        began = self._now()
         yield
-        ended = self._now()
-        self._backward_s = ended - ends_waiting
-        self._passes_s.append(self._forward_s + ended - began)
-
-    def take(self) -> float:
-        """Median of the passes since the last call, in seconds; 0 without any."""
-        return _median(self._passes_s)
+        self._backward_s = self._now() - began
 
     def _burn(self, seconds: float) -> None:
         """Keep the core busy for so long, as work would."""
@@ -152,7 +132,6 @@ class CudaPassTime:
             cycles_per_s = 1e3 * torch.cuda.get_device_properties(device).clock_rate
         self._cycles_per_s = cycles_per_s
         self._own_s = 0.0
-        self._passes_s: list[float] = []
         self._pending: deque[_Events] = deque()
 
     @contextmanager
@@ -190,11 +169,6 @@ class CudaPassTime:
         loss.register_hook(lambda _: engine.queue_callback(end))
         yield
 
-    def take(self) -> float:
-        """Median of the passes since the last call, in seconds; 0 without any."""
-        self._read()
-        return _median(self._passes_s)
-
     def _recorded(self) -> Event:
         event = self._make_event()
         event.record(torch.cuda.current_stream(self._device))
@@ -206,17 +180,9 @@ class CudaPassTime:
             forward_s = _seconds(events.begins, events.forward_ends)
             waited_s = _seconds(events.wait_begins, events.backward_begins)
             self._own_s = forward_s + _seconds(events.backward_begins, events.backward_ends)
-            self._passes_s.append(self._own_s + waited_s)
             if events.cycles and waited_s:
                 self._cycles_per_s = events.cycles / waited_s
 
 
 def _seconds(begin: Event, end: Event) -> float:
     return begin.elapsed_time(end) / 1e3
-
-
-def _median(passes_s: list[float]) -> float:
-    """Median of these times, which are forgotten; 0 without any."""
-    median_s = statistics.median(passes_s or [0.0])
-    passes_s.clear()
-    return median_s

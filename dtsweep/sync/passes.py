@@ -16,6 +16,7 @@ from torch import nn
 from dtsweep.measure.clock import StepClock
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.sync.batches import BatchSource
 from dtsweep.sync.buckets import trainable_parameters
 from dtsweep.sync.mode import Job, Loss
 from dtsweep.sync.weights import PassFactors, weight_of
@@ -55,8 +56,7 @@ def passes(
         LossError: the loss is not a scalar tensor, or has no gradient.
     """
     count = job.point.accumulation
-    losses: list[Any] = []
-    factors = None
+    losses, factors = list[Any](), None
     if weight := weight_of(job.point.workload):
         # All of a step's, because the first pass needs the sum of their weights.
         loaded = list(batches)
@@ -81,12 +81,13 @@ def passes(
                     clock.mark("sync")
                     factor = factors.of(index)
                     loss = loss * factor.to(torch.promote_types(loss.dtype, torch.float32))
-                elif job.divisor != 1:
-                    loss = loss / job.divisor
+                elif count != 1:
+                    loss = loss / count
+                scaled = job.scaler.scale(loss) if job.scaler else loss
                 with job.pass_time.backward(loss):
-                    loss.backward()
+                    scaled.backward()
             except Exception as error:
-                raise _loss_error(job.point.workload, loss) or error from error
+                raise loss_error(job.point.workload, loss) or error from error
         losses.append(kept_loss(loss, job.device))
         clock.mark("backward")
     return sum_of_losses(losses, job.device)
@@ -112,7 +113,7 @@ def kept_loss(loss: torch.Tensor | float, device: torch.device) -> torch.Tensor 
     return loss.detach().to(torch.float32, copy=True).reshape(())
 
 
-def _loss_error(workload: Any, loss: Any) -> LossError | None:
+def loss_error(workload: Any, loss: Any) -> LossError | None:
     """Say what is wrong with the value that `loss` returned, with its place and the way out.
 
     None if the value is right.
@@ -142,7 +143,7 @@ def _loss_error(workload: Any, loss: Any) -> LossError | None:
 
 
 def batches_of_steps(
-    job: Job, slot: Callable[[], int | None] = lambda: None
+    job: Job, slot: Callable[[], int | None] = lambda: None, source: BatchSource | None = None
 ) -> Iterator[Iterator[Any]]:
     """Yield this rank's batches, step after step, without end.
 
@@ -153,22 +154,20 @@ def batches_of_steps(
     Args:
         job: the trial.
         slot: gives `SyncMode.slot`; called when a batch is taken.
+        source: makes or loads the batches; None makes them in this process.
     """
-    point = job.point
+    accumulation = job.point.accumulation
+    made = source or BatchSource(job)
 
     def batches(first_pass: int) -> Iterator[Any]:
         place = slot()
         if place is None:
             place = job.data_rank
-        # Balancing may change the shares between two steps; their sum stays as it is.
-        before = sum(job.shares[:place])
-        samples, per_pass = job.samples_per_pass, point.samples_per_pass
-        for index in range(first_pass, first_pass + point.accumulation):
-            begin = index * per_pass + before
-            yield point.workload.batch(range(begin, begin + samples), job.device)
+        for number in range(first_pass, first_pass + accumulation):
+            yield made.take(number, place)
 
     for step in itertools.count():
-        yield batches(step * point.accumulation)
+        yield batches(step * accumulation)
 
 
 def loss_in_precision(
@@ -192,7 +191,7 @@ def _no_loss(*_: Any) -> torch.Tensor:
     raise LossError("the workload has no loss, only a train_step, which sync=own calls")
 
 
-def make_optimizer(parameters: Iterable[nn.Parameter], *, point: Point) -> torch.optim.Optimizer:
+def make_optimizer(parameters: Iterable[Any], *, point: Point) -> torch.optim.Optimizer:
     """Make the workload's own optimizer, else the point's."""
     if point.has_own_optimizer:
         optimizer: torch.optim.Optimizer = point.workload.optimizer(parameters, point.learning_rate)
@@ -203,7 +202,20 @@ def make_optimizer(parameters: Iterable[nn.Parameter], *, point: Point) -> torch
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
     }
-    return kinds[point.optimizer](parameters, lr=point.learning_rate)
+    options = {"fused": True} if point.fused else {}
+    return kinds[point.optimizer](parameters, lr=point.learning_rate, **options)
+
+
+def optimizer_name(optimizer: torch.optim.Optimizer) -> str:
+    """Class of an optimizer, and that it is fused where it is.
+
+    >>> optimizer_name(torch.optim.SGD([torch.zeros(1)], lr=1, fused=True))
+    'SGD (fused)'
+    """
+    name = type(optimizer).__name__
+    if any(group.get("fused") for group in getattr(optimizer, "param_groups", ())):
+        return f"{name} (fused)"
+    return name
 
 
 def refuse_sparse_adam(optimizer: object, mode: str) -> None:

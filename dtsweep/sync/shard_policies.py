@@ -1,22 +1,14 @@
-"""Policies of FSDP2: the type of gathers, what is kept after forward, and where shards are.
-
-They are the axes `shard_precision`, `reshard` and `offload`.
-"""
+"""Policies of FSDP2, the axes `shard_precision` and `offload`: type of gathers, place of shards."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy
-from torch.distributed.fsdp._fully_shard import _fully_shard
-from torch.distributed.fsdp._fully_shard._fsdp_common import HSDPMeshInfo
 
-from dtsweep.sync.groups import mesh_of_nodes
 from dtsweep.sync.mode import Job
 
 _SHARD_TYPES = {"bf16": torch.bfloat16}
@@ -54,42 +46,6 @@ def whole_bytes(model: nn.Module, job: Job) -> tuple[int, int]:
         if parameter.requires_grad:
             gradients_bytes += parameter.numel() * parameter.element_size()
     return parameters_bytes, gradients_bytes
-
-
-def node_mesh(job: Job) -> DeviceMesh:
-    """Mesh of the nodes inside which blocks are gathered again.
-
-    Raises:
-        ValueError: there is one node, or each worker has its own.
-    """
-    mesh = mesh_of_nodes(job)
-    nodes, workers = mesh.shape
-    if nodes == 1:
-        raise ValueError("reshard=node needs several nodes; leave reshard out, or set node_size")
-    if workers == 1:
-        raise ValueError(
-            "reshard=node needs several workers on a node; use sync=fsdp_grad, or set node_size"
-        )
-    return mesh
-
-
-@contextlib.contextmanager
-def kept_in(mesh: DeviceMesh | None) -> Iterator[None]:
-    """Let `fully_shard` use this mesh after forward, where it is given a number of ranks.
-
-    Torch makes new process groups for each block, all with the same ranks.
-    """
-    if mesh is None:
-        yield
-        return
-    info = HSDPMeshInfo(mesh, shard_mesh_dim=1, replicate_mesh_dim=0)
-    torchs: Any = _fully_shard
-    makes_mesh = torchs._get_post_forward_mesh_info
-    torchs._get_post_forward_mesh_info = lambda *_: info
-    try:
-        yield
-    finally:
-        torchs._get_post_forward_mesh_info = makes_mesh
 
 
 def param_groups_of(block: nn.Module) -> Iterator[Any]:

@@ -13,8 +13,9 @@ from dtsweep.measure.clock import StepClock
 from dtsweep.measure.isolated_exchange import fits_in_memory
 from dtsweep.sync.clipping import clip
 from dtsweep.sync.comm_hook import CommHook
+from dtsweep.sync.loss_scale import Updates
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
-from dtsweep.sync.passes import passes, refuse_shared_memory, trained_parameters
+from dtsweep.sync.passes import optimizer_name, passes, refuse_shared_memory, trained_parameters
 
 _MIB = 2**20
 
@@ -52,11 +53,12 @@ class WrappedMode(SyncMode):
             # torch looks at annotations, and takes none that are text.
             self._model.register_comm_hook(None, lambda _, bucket: hook.begin(bucket))
         self._optimizer = self._make_optimizer(make_optimizer)
+        self.updates = Updates(self._job.scaler, model.parameters())
 
     def _make_optimizer(self, make_optimizer: MakeOptimizer) -> torch.optim.Optimizer:
         """Make the optimizer of the wrapped model's parameters, and note its name."""
         optimizer = make_optimizer(self._model.parameters())
-        self.optimizer_class = type(optimizer).__name__
+        self.optimizer_class = optimizer_name(optimizer)
         return optimizer
 
     def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:
@@ -77,9 +79,10 @@ class WrappedMode(SyncMode):
         if self._hook and exchange:
             self._hook.finish()
             self.means = self._hook.means
+        self.updates.unscale()
         self.before_update()
         clip(self._model.parameters(), self._job.point.clip_norm)
-        self._take_step(without)
+        self.updates.make(lambda: self._take_step(without))
         self._optimizer.zero_grad()
         # Also of parameters that the optimizer does not have.
         self._model.zero_grad()
@@ -119,7 +122,8 @@ class WrappedMode(SyncMode):
         if self._job.point.overlap:
             size = self._job.point.bucket_bytes
         else:
-            size = model_bytes
+            # Less than the first bucket is refused where graphs are divided at buckets.
+            size = max(model_bytes, _MIB)
         if size is None:
             return {}
         return {"bucket_cap_mb": max(size, 1) / _MIB}

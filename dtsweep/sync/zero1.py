@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from dtsweep.sync.mode import MakeOptimizer
-from dtsweep.sync.passes import make_contiguous
+from dtsweep.sync.passes import make_contiguous, optimizer_name
 from dtsweep.sync.wrapped import WrappedMode
 
 
@@ -32,7 +32,7 @@ class Zero1(WrappedMode):
         # Before its first step it has no state: given its share of the parameters, it is this
         # rank's.
         optimizer = make_optimizer(self._model.parameters())
-        self.optimizer_class = type(optimizer).__name__
+        self.optimizer_class = optimizer_name(optimizer)
         trained = [
             group | {"params": [p for p in group["params"] if p.requires_grad]}
             for group in optimizer.param_groups

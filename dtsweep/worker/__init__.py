@@ -5,6 +5,7 @@ Each worker process; imports torch and never Ray. In reading order:
     step_watch      says where the workload is if no step ends for long
     rank            becoming a rank: device, facts, clean memory
     world           its process group, made again for each world; variables of torchrun
+    attention       kernels of attention, the one that is asked for and those that ran
     loop            runs steps and keeps the times of `measure.clock`, whose phases the mode marks
     batch_checks    whether batches and parameters are what was asked for
     copies          comparison of gradients and parameters between the ranks with copies

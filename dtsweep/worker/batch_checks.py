@@ -39,9 +39,7 @@ def check_batch(job: Job, *, seed: int) -> list[str]:
     """
     set_seed(seed)
     first = next(next(batches_of_steps(job)))
-    check_samples(job, first)
-    if job.point.balance:
-        _check_other_size(job)
+    _check_samples(job, first)
     # Not both at once: a workload may fill the same memory again.
     digest = digest_of(first)
     del first
@@ -51,25 +49,7 @@ def check_batch(job: Job, *, seed: int) -> list[str]:
     return ["unrepeatable"]
 
 
-def _check_other_size(job: Job) -> None:
-    """Refuse a workload whose batches have one size, before samples are dealt unevenly.
-
-    All ranks ask for the same batch, so that none goes on alone.
-
-    Raises:
-        BatchError: it gives another number of samples.
-    """
-    asked = job.point.micro_batch + 1
-    batch = job.point.workload.batch(range(asked), job.device)
-    try:
-        _check_count(job, batch, asked)
-    except BatchError as error:
-        raise BatchError(
-            f"{error}, or leave balance out, which asks for batches of other sizes"
-        ) from error
-
-
-def check_samples(job: Job, batch: Any) -> None:
+def _check_samples(job: Job, batch: Any) -> None:
     """Refuse a batch with another number of samples than it was asked for, or without a weight.
 
     Args:
@@ -80,17 +60,18 @@ def check_samples(job: Job, batch: Any) -> None:
     Raises:
         BatchError: the numbers differ, or the batch has no weight that can be used.
     """
-    _check_count(job, batch, job.samples_per_pass)
+    _check_count(job, batch)
     if weight := weight_of(job.point.workload):
         _check_weight(weight(batch))
 
 
-def _check_count(job: Job, batch: Any, asked: int) -> None:
-    """Refuse a batch with another number of samples than this.
+def _check_count(job: Job, batch: Any) -> None:
+    """Refuse a batch with another number of samples than `micro_batch`.
 
     Raises:
         BatchError: the numbers differ.
     """
+    asked = job.point.micro_batch
     count = getattr(job.point.workload, "samples_in", None)
     if callable(count):
         numbers = [int(count(batch))]
@@ -103,16 +84,9 @@ def _check_count(job: Job, batch: Any, asked: int) -> None:
         if callable(count):
             way_out = ""
         raise BatchError(
-            f"{source} {wrong[0]} samples where {_asked_by(job)} asked for {asked}; give "
+            f"{source} {wrong[0]} samples where micro_batch={asked} asked for {asked}; give "
             f"len(samples) of them{way_out}"
         )
-
-
-def _asked_by(job: Job) -> str:
-    """Setting that a batch's number of samples comes from."""
-    if job.point.balance:
-        return f"balance={job.point.balance}"
-    return f"micro_batch={job.point.micro_batch}"
 
 
 def _check_weight(weight: Any) -> None:
@@ -144,7 +118,7 @@ def check_late_batch(loop: ModeLoop) -> tuple[tuple[str, str] | None, bool]:
     """
     fault = None
     try:
-        check_samples(loop.job, next(loop.next_batches()))
+        _check_samples(loop.job, next(loop.next_batches()))
     except bdb.BdbQuit:
         raise  # leaving the debugger ends the run
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's own code may raise anything

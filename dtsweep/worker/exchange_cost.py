@@ -58,6 +58,9 @@ NO_ROOM = (
 _NOT_MARKED = "the workload exchanges by itself"
 """Reason where a workload's own mode does not say what its exchange costs."""
 
+_SHARED_MODEL = "workers that share a model exchange inside forward and backward, too"
+"""Reason of a grid, whose exchange can't be left out."""
+
 _SHARED_MEMORY = (
     "workers update the same memory: nothing is sent, and no part of a step is exchange"
 )
@@ -114,6 +117,8 @@ def time_exchange(
     if job.point.sync == OWN and "sync_s" not in loop.segments[-1].times:
         has_step = has_train_step(job.point.workload)
         fields["exchange_reason"] = _UNMARKED_STEP if has_step else _NOT_MARKED
+    elif job.point.grid.model > 1:
+        fields["exchange_reason"] = _SHARED_MODEL
     if info.can_leave_out:
         if reason := _no_room(loop):
             fields["exchange_reason"] = reason

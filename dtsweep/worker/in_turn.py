@@ -22,11 +22,12 @@ from dtsweep.measure.stopping import LEAST_STEPS
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
+from dtsweep.sync.compiled import compiled_so_far
+from dtsweep.worker.attention import attention_kernel
 from dtsweep.worker.exchange_cost import room_bytes
 from dtsweep.worker.loop import without_collector
 from dtsweep.worker.mode_trial import set_precision, trial_in_turn
 from dtsweep.worker.rank import RankContext
-from dtsweep.worker.timing import compiled_graphs
 from dtsweep.worker.world import part_of_world, smaller_world
 
 _LEAST_S = 0.2
@@ -56,10 +57,10 @@ class _Contender:
         self._turn_steps = 0
         if context.rank < task.point.workers:
             self._parts = trial_in_turn(context, task, on_warm)
-            compiled = compiled_graphs()
+            compiled = compiled_so_far().graphs
             with self._world():
                 self._turn_steps = _steps_of_turn(next(self._parts), period=task.point.period)
-            self.is_compiled = compiled_graphs() > compiled
+            self.is_compiled = compiled_so_far().graphs > compiled
 
     def _world(self) -> ExitStack:
         """Enter the point's world, and set what a process has once for all models."""
@@ -67,6 +68,7 @@ class _Contender:
         stack.enter_context(smaller_world(self.task.point.workers))
         stack.enter_context(self._states.used())
         set_precision(self.task.point.precision)
+        stack.enter_context(attention_kernel(self.task.point.attention))
         return stack
 
     def turn(self) -> None:

@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from dtsweep.measure.clock import StepClock, Times, clock_for
+from dtsweep.sync.batches import BatchSource
+from dtsweep.sync.compiled import compiled_so_far
 from dtsweep.sync.mode import Job, Loss, SyncMode
 from dtsweep.sync.passes import batches_of_steps
 
@@ -48,12 +50,15 @@ class ModeLoop:
         """Begin with the first samples."""
         self.job, self.mode = job, mode
         self.clock = clock_for(job.device)
-        self._batches = batches_of_steps(job, lambda: mode.slot)
+        self._source = BatchSource(job)
+        self._batches = batches_of_steps(job, lambda: mode.slot, self._source)
+        self._steps_taken = 0
         self.segments: list[Segment] = []
         self.drained_s = 0.0
         self.steps_begun = 0
         self.launched_ns: list[int] = []
         """Begin of each step of the last run by the host's wall clock, and the end of the run."""
+        self.compiled_before = compiled_so_far()
 
     def run(
         self,
@@ -82,6 +87,8 @@ class ModeLoop:
         if name == "no_exchange":
             without = self.job.point.mode.can_leave_out
         self.launched_ns = []
+        # Once, before the first step.
+        self._source.start(self._steps_taken * self.job.point.accumulation)
         self.clock.start()
         for _ in itertools.chain(range(lead), window):
             self.launched_ns.append(time.time_ns())
@@ -110,7 +117,12 @@ class ModeLoop:
 
     def next_batches(self) -> Iterator[Any]:
         """This rank's batches of the next step."""
+        self._steps_taken += 1
         return next(self._batches)
+
+    def close(self) -> None:
+        """End the processes that load batches; also called after a failure."""
+        self._source.close()
 
     def step(
         self,

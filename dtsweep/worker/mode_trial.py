@@ -6,12 +6,13 @@ import functools
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
+from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
 from dtsweep.hardware.random_states import set_seed
@@ -20,11 +21,13 @@ from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.task import Task
 from dtsweep.sync.checkpoints import checkpoint_blocks
+from dtsweep.sync.compiled import compile_model, never_uncompiled
 from dtsweep.sync.mode import Job, SyncMode, load_mode
 from dtsweep.sync.model_blocks import WHOLE, described, has_repeated_modules
 from dtsweep.sync.pass_time import pass_time_of
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
 from dtsweep.sync.weights import weight_of
+from dtsweep.worker.attention import AttentionRan, attention_kernel
 from dtsweep.worker.batch_checks import check_batch
 from dtsweep.worker.loop import ModeLoop
 from dtsweep.worker.model_work import describe_model, device_rates
@@ -66,7 +69,11 @@ def measure_in_mode(
 
     parts = _trial(context, task, servers, time_it)
     try:
-        next(parts)
+        with (
+            never_uncompiled(wanted=task.point.compile),
+            attention_kernel(task.point.attention),
+        ):
+            next(parts)
     except StopIteration as end:
         measured: Measured = end.value
         return measured
@@ -96,24 +103,27 @@ def _trial(
     # Refused before anything is measured.
     given_flops(point.workload)
     set_precision(point.precision)
+    attention = AttentionRan(loss_in_precision(point, context.device))
     seed = hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()
     job = Job(
         point=point,
         rank=context.rank,
         device=context.device,
-        loss=loss_in_precision(point, context.device),
+        loss=attention,
         ddp_options=getattr(point.workload, "ddp_options", {}),
         servers=servers,
+        scaler=GradScaler(context.device.type) if PRECISIONS[point.precision].is_scaled else None,
         # The same on all ranks, another for each repeat.
         seed=int.from_bytes(seed[:4], "big"),
         pass_time=pass_time_of(point, context.rank, context.device),
     )
     rates = device_rates(context, task, point)
-    with closing(load_mode(point.sync)(job)) as mode:
+    with ExitStack() as stack:
+        mode = stack.enter_context(closing(load_mode(point.mode)(job)))
         built = _build(context, task, job, mode, rates)
         build_s = time.perf_counter() - began
         set_seed(_seeds_of(job)[job.data_rank])
-        loop = ModeLoop(job, mode)
+        loop = stack.enter_context(closing(ModeLoop(job, mode)))
         if context.watch is not None:
             context.watch.follow(loop)
         facts = {**rates, **built.facts}
@@ -121,6 +131,7 @@ def _trial(
         facts |= training.run()
         began_warmup = time.perf_counter()
         measured = yield from timed(loop, built)
+        facts["attention_ran"] = ",".join(sorted(attention.names)) or None
         if not job.divides_model:
             optimizer = mode.optimizer_class
             facts |= describe_model(
@@ -161,6 +172,8 @@ def _build(
     blocks = None
     if point.checkpointing is not None:
         blocks = described(checkpoint_blocks(model, point.workload))
+    if point.compile:
+        compile_model(model, point.workload, by_blocks=point.mode.shards)
     # Before the mode takes the model over, which may leave a part of each parameter here.
     parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
     facts: dict[str, Any] = {

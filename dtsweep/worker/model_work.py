@@ -21,6 +21,7 @@ from dtsweep.secret import without_secrets
 from dtsweep.sweep.modes import OWN
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task
+from dtsweep.sync.compiled import is_compiled
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import make_optimizer
 from dtsweep.worker.rank import RankContext
@@ -101,10 +102,7 @@ def _step_work(job: Job, model: nn.Module, rates: Mapping[str, Any]) -> StepWork
     """
     point, device = job.point, job.device
     # What a compiler makes one operation is launched once, and moves less.
-    if any(
-        type(m).__name__ == "OptimizedModule" or m._compiled_call_impl is not None
-        for m in model.modules()
-    ):
+    if is_compiled(model):
         return None
     passes = count_operations(
         point.workload,
@@ -137,7 +135,7 @@ def _step_work(job: Job, model: nn.Module, rates: Mapping[str, Any]) -> StepWork
         other_ranks = point.workers - 1
     return step_work(
         # Those of rank 0, which counts.
-        passes.at(job.samples_per_pass),
+        passes.at(point.micro_batch),
         (operations, moved_bytes),
         accumulation=point.accumulation,
         # What this rank has measured already.

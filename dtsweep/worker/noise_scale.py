@@ -123,7 +123,7 @@ def _why_not(loop: ModeLoop) -> str | None:
         return f"in sync={job.point.sync} a worker has a part of each gradient alone"
     if job.point.semantics not in ("exact", "lossy"):
         return "the models of workers differ"
-    if has_train_step(workload) or weight_of(workload) is not None or job.point.balance:
+    if has_train_step(workload) or weight_of(workload) is not None:
         return "passes of the workload don't count alike"
     return None
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import nn
 
 from dtsweep.hardware.device import barrier
@@ -25,6 +25,7 @@ from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
+from dtsweep.sync.compiled import NOTHING_COMPILED, compiled_so_far
 from dtsweep.sync.mode import Job
 from dtsweep.worker.after_window import ModeStages
 from dtsweep.worker.batch_checks import check_late_batch
@@ -33,77 +34,6 @@ from dtsweep.worker.in_step import store_of
 from dtsweep.worker.loop import ModeLoop, without_collector, without_lead
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.stages import after_window
-
-_WARMUP_STEPS = 5
-"""Least steps of a warm-up that speeds are measured in, by a median of its passes.
-
-The first pass, which may take much longer than others, moves the median of five little.
-"""
-
-_GAIN = 0.05
-"""Least expected gain, as a share of the slowest worker's pass, for which shares are changed.
-
-Speeds that differ by noise alone leave them as they are.
-"""
-
-
-def shares_for(speeds: ArrayLike, total: int) -> list[int]:
-    """Deal out samples in proportion to speeds, by largest remainder, at least 1 to each worker.
-
-    Args:
-        speeds: (workers,) samples per second.
-        total: samples, at least one per worker.
-
-    Returns:
-        (workers,) samples; their sum is `total`.
-
-    >>> shares_for([2.0, 1.0], 32)
-    [21, 11]
-    >>> shares_for([99.0, 1.0, 1.0], 6)
-    [4, 1, 1]
-    """
-    rates = np.asarray(speeds, dtype=np.float64)
-    quotas = rates / rates.sum() * total
-    shares = np.maximum(np.floor(quotas), 1).astype(np.int64)
-    while shares.sum() < total:
-        shares[np.argmax(quotas - shares)] += 1
-    # Where a worker has its 1 sample although less is its part.
-    while shares.sum() > total:
-        shares[np.argmax(np.where(shares > 1, shares - quotas, -np.inf))] -= 1
-    return [int(share) for share in shares]
-
-
-def better_shares(shares: Sequence[int], passes_s: ArrayLike) -> list[int] | None:
-    """Shares for which the slowest pass is expected to be shorter by `_GAIN`; None without any.
-
-    Args:
-        shares: (workers,) samples per pass.
-        passes_s: (workers,) times of such passes, in seconds.
-
-    >>> better_shares([16, 16], [1.0, 2.0])
-    [21, 11]
-    >>> better_shares([16, 16], [1.0, 1.02]) is None
-    True
-    """
-    seconds = np.asarray(passes_s, dtype=np.float64)
-    if not (seconds > 0).all():
-        return None
-    speeds = np.asarray(shares) / seconds
-    dealt = shares_for(speeds, sum(shares))
-    if np.max(dealt / speeds) > (1 - _GAIN) * seconds.max():
-        return None
-    return dealt
-
-
-def _balanced_shares(job: Job) -> list[int] | None:
-    """Better shares by the passes since the last call, equal on all ranks; None without any.
-
-    Called on all ranks, between runs of steps.
-    """
-    passes_s = np.zeros(len(job.shares))
-    passes_s[job.data_rank] = job.pass_time.take()
-    return better_shares(job.shares, max_over_ranks(job.device, *passes_s))
-
 
 NO_LIMIT_S = 1e9
 
@@ -175,7 +105,7 @@ def turns_of(
     slowest_s, period_s = _warm_up(loop, task)
     on_warm(slowest_s)
     warmup_s = time.perf_counter() - began
-    counted = dict[str, Any]()
+    counted: dict[str, Any] = compiled_so_far().columns(loop.compiled_before)
     spent_s, window_s, cycle, compiled = 0.0, 0.0, 0, 0
     steps = yield period_s / job.point.period
     while steps:
@@ -188,9 +118,9 @@ def turns_of(
             loop.run("warmup", range(LEAD))
         loop.mode.counters()
         barrier(job.device)
-        before = compiled_graphs()
+        before = compiled_so_far().graphs
         own_s = loop.run("window", range(steps), drain=True)
-        compiled += compiled_graphs() - before
+        compiled += compiled_so_far().graphs - before
         for name, count in loop.mode.counters().items():
             counted[name] = counted[name] + count if name in counted else count
         loop.join_turn(cycle, after_s=spent_s)
@@ -199,6 +129,8 @@ def turns_of(
         spent_s += turn_s
         cycle += 1
         steps = yield turn_s
+    if "compile_s" in counted or compiled:
+        counted["recompiles"] = compiled
     segments = [segment for segment in loop.segments if segment.name == "window"]
     window_steps = sum(len(segment.losses) for segment in segments)
     return Measured(
@@ -209,7 +141,6 @@ def turns_of(
         skipped_steps=sum(len(segment.losses) for segment in loop.segments) - window_steps,
         stop_reason="",
         flags=["recompiled"] if compiled else [],
-        samples_per_pass=job.samples_per_pass,
         # With the models of all that take turns.
         memory_peak_bytes=None,
         threads=torch.get_num_threads(),
@@ -241,23 +172,17 @@ def _windows(
     *,
     on_warm: Callable[[float], None],
 ) -> tuple[Measured, float]:
-    """Measure windows until one has no compilation, and speeds for which its shares are right.
+    """Measure windows until one has no compilation.
 
     Also returns the seconds of the last one on the slowest rank.
     """
     job = loop.job
-    balance = job.point.balance
     can_restart = loop.job.point.mode.can_restart
     measure = window_limits(task.measure, job.device, counts_energy=context.telemetry.counts_energy)
     left_s = measure.max_seconds
     flags = list[str]()
     for count in range(1, WINDOWS + 1):
         slowest_s, period_s = _warm_up(loop, task)
-        is_measured = balance == "dynamic" or (balance == "static" and count == 1)
-        if is_measured and (shares := _balanced_shares(job)):
-            job.deal(shares)
-            # Batches of other sizes may allocate or compile.
-            slowest_s, period_s = _warm_up(loop, task)
         on_warm(slowest_s)
         limits = replace(measure, max_seconds=left_s)
         measured, compiled_in = _window(
@@ -267,19 +192,15 @@ def _windows(
         left_s -= spent_s
         if compiled:
             flags = ["recompiled"]
-        shares = None
-        if balance == "dynamic":
-            shares = _balanced_shares(job)
         # Where no window can follow, this one stays, with its flag.
         is_last = left_s <= measure.min_seconds or not can_restart or count == WINDOWS
-        if is_last or not (compiled or shares):
+        if is_last or not compiled:
             break
-        if shares:
-            job.deal(shares)
         loop.demote()
-    if shares:
-        flags = [*flags, "unbalanced"]
-    return replace(measured, flags=[*measured.flags, *flags]), spent_s
+    columns = compiled_so_far().columns(loop.compiled_before)
+    if columns or "recompiled" in flags:
+        columns["recompiles"] = round(compiled)
+    return replace(measured, **columns, flags=[*measured.flags, *flags]), spent_s
 
 
 def _warm_up(loop: ModeLoop, task: Task) -> tuple[float, float]:
@@ -291,13 +212,15 @@ def _warm_up(loop: ModeLoop, task: Task) -> tuple[float, float]:
     first = max(0, loop.job.point.first_steps - loop.steps_begun)
     # The last of them ends a period, and the window begins with one.
     steps, period = task.measure.warmup_steps, loop.job.point.period
-    if loop.job.point.balance:
-        steps = max(steps, _WARMUP_STEPS)
     if loop.mode.counts_periods:
         steps += -steps % period
     else:
         loop.mode.begin_period(-steps % period)
     loop.run("warmup", range(first + steps))
+    # A worker that was not drawn has trained nothing yet.
+    must_compile = loop.job.point.compile and not loop.job.point.draws_participants
+    if must_compile and not compiled_so_far().columns(loop.compiled_before):
+        raise ValueError(NOTHING_COMPILED)
     return _agree(loop.job, without_lead(first, loop.segments[-1].times))
 
 
@@ -310,9 +233,10 @@ def _window(
         task = replace(task, measure=without_deadline(task.measure))
     window = make_window(loop, task, period_s)
     loop.mode.counters()
-    compiled = compiled_graphs()
+    compiled = compiled_so_far().graphs
     retried = retries(job.device)
     with context.telemetry.sampled(), without_collector(keep=task.measure.gc):
+        _use_up_loaded(loop)
         barrier(job.device)
         # Behind a barrier, so that it counts no waiting; before one, because reading takes each
         # rank its own time.
@@ -338,14 +262,26 @@ def _window(
         stop_reason=window.reason,
         flags=flags,
         trained_steps=loop.trained_steps(),
-        samples_per_pass=job.samples_per_pass,
         memory_peak_bytes=peak_bytes(job.device),
         memory_reserved_peak_bytes=reserved_peak_bytes(job.device),
         threads=torch.get_num_threads(),
         telemetry=seen,
         **loop.mode.counters(),
     )
-    return measured, compiled_graphs() - compiled
+    return measured, compiled_so_far().graphs - compiled
+
+
+def _use_up_loaded(loop: ModeLoop) -> None:
+    """Train on what loader processes have made while nobody trained: a window has none for free."""
+    point = loop.job.point
+    if point.loader_workers is None:
+        return
+    # All have paused after the warm-up.
+    barrier(loop.job.device)
+    loaded = point.loader_workers * (point.prefetch or 1)
+    periods = math.ceil(loaded / point.accumulation / point.period)
+    loop.run("warmup", range(periods * point.period))
+    loop.mode.counters()
 
 
 def without_deadline(measure: Measure) -> Measure:
@@ -393,10 +329,3 @@ def _agree(job: Job, warm: Times) -> tuple[float, float]:
         period_s = median_s * (job.point.period - 1) + max(median_s, last_s)
     most, period_s = max_over_ranks(job.device, steps_s.max(initial=0.0), period_s)
     return most, period_s
-
-
-def compiled_graphs() -> int:
-    """Graphs that torch has compiled in this process so far."""
-    if "torch._dynamo" not in sys.modules:
-        return 0
-    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])

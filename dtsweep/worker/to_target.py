@@ -90,6 +90,11 @@ class Training:
                 f"sync={point.sync} can't pause for an evaluation, so it can't be trained to a "
                 "target; leave it out of such a goal"
             )
+        if point.pipeline_parallel > 1 and self._evaluate_with is not None:
+            raise ValueError(
+                "evaluate(model) needs a whole model, and in a pipeline a worker has some stages; "
+                "use pipeline_parallel=1, or a workload without evaluate"
+            )
         self._go_on()
         if not self._curve and self._evaluate_with is not None:
             self._note(0, 0.0, np.array([]))

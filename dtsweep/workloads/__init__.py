@@ -5,6 +5,7 @@ torch. In reading order:
 
     fields          checks of a workload's fields
     samples         samples by their number, kept on the device
+    datasets        batches by `batch` or `dataset`, and moves of them to a device
     cifar10         a small convolutional network
     decoder         the model of `gpt`, imported when it is built
     gpt             a small decoder language model
@@ -73,6 +74,9 @@ class Workload(Protocol):
     - `train_step(model, optimizer, batches, mark) -> Tensor | None`: takes a step of `sync="own"`
       in place of passes by `loss` and an update; then `loss` may be missing. It may call
       `mark(phase)` at the end of each phase.
+    - `dataset() -> Dataset`: in place of `batch`, a map-style dataset of torch. Sample i is item
+      i modulo its length; `collate(items)` makes a batch on the CPU, else torch's
+      `default_collate`.
     - `samples_in(batch) -> int`: how many samples a batch has, where that is not the first
       dimension of its tensors.
     """

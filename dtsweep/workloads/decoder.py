@@ -5,9 +5,25 @@ Imported when it is built, since a plan must not wait for torch.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+
+class _Embedding(nn.Module):
+    """Tokens with learned positions."""
+
+    def __init__(self, *, vocabulary: int, sequence: int, width: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Parameter(torch.empty(sequence, width))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Give (samples, sequence, width) for tokens (samples, sequence)."""
+        embedded: Tensor = self.tokens(tokens)
+        return embedded + self.positions
 
 
 class Block(nn.Module):
@@ -15,19 +31,19 @@ class Block(nn.Module):
 
     def __init__(self, *, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.head_size = width // heads
         self.attention_norm = nn.LayerNorm(width)
+        # Query, key and value of a head are next to each other: workers can share the heads.
         self.attention_in = nn.Linear(width, 3 * width)
         self.attention_out = nn.Linear(width, width)
         self.mlp_norm = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
+        self.mlp_in = nn.Linear(width, 4 * width)
+        self.mlp_out = nn.Linear(4 * width, width)
 
     def attend(self, hidden: Tensor) -> Tensor:
         """Mix (samples, tokens, width) over the tokens up to each."""
-        parts: Tensor = self.attention_in(hidden).unflatten(-1, (3, self.heads, -1))
-        query, key, value = parts.transpose(1, 3).unbind(2)
+        heads: Tensor = self.attention_in(hidden).unflatten(-1, (-1, 3, self.head_size))
+        query, key, value = heads.transpose(1, 2).unbind(3)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         out: Tensor = self.attention_out(mixed.transpose(1, 2).flatten(2))
         return out
@@ -35,30 +51,72 @@ class Block(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """Give (samples, tokens, width) for the same."""
         hidden = hidden + self.attend(self.attention_norm(hidden))
-        mixed: Tensor = self.mlp(self.mlp_norm(hidden))
+        mixed: Tensor = self.mlp_out(functional.gelu(self.mlp_in(self.mlp_norm(hidden))))
         return hidden + mixed
 
 
-class Decoder(nn.Module):
-    """A pre-norm decoder with learned positions; its output layer is not tied to the embedding."""
+class _Head(nn.Module):
+    """A norm, and an output layer that is not tied to the embedding."""
 
-    def __init__(
-        self, *, layers: int, width: int, sequence: int, heads: int, vocabulary: int
-    ) -> None:
+    def __init__(self, *, width: int, vocabulary: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(vocabulary, width)
-        self.positions = nn.Parameter(torch.empty(sequence, width))
-        self.blocks = nn.Sequential(*(Block(width=width, heads=heads) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.output = nn.Linear(width, vocabulary, bias=False)
-        for name, parameter in self.named_parameters():
-            if parameter.dim() == 2:
-                nn.init.normal_(parameter, std=0.02)
-            elif name.endswith("bias"):
-                nn.init.zeros_(parameter)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Give scores (samples, sequence, vocabulary) for tokens (samples, sequence)."""
-        hidden = self.embedding(tokens) + self.positions
-        scores: Tensor = self.output(self.norm(self.blocks(hidden)))
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Give scores (samples, tokens, vocabulary) for (samples, tokens, width)."""
+        scores: Tensor = self.output(self.norm(hidden))
         return scores
+
+
+def make_decoder(
+    *, layers: int, width: int, sequence: int, heads: int, vocabulary: int
+) -> nn.Sequential:
+    """Make a pre-norm decoder with learned positions: embedding, blocks and head, in a row."""
+    blocks = [Block(width=width, heads=heads) for _ in range(layers)]
+    embedding = _Embedding(vocabulary=vocabulary, sequence=sequence, width=width)
+    decoder = nn.Sequential(embedding, *blocks, _Head(width=width, vocabulary=vocabulary))
+    for name, parameter in decoder.named_parameters():
+        if parameter.dim() == 2:
+            nn.init.normal_(parameter, std=0.02)
+        elif name.endswith("bias"):
+            nn.init.zeros_(parameter)
+    return decoder
+
+
+def parallel_plan(decoder: nn.Module, *, shares_tokens: bool) -> dict[str, Any]:
+    """Styles of torch's `parallelize_module` by module: each worker has a share of the heads.
+
+    Args:
+        decoder: of `make_decoder`.
+        shares_tokens: True if each worker has a share of the tokens between the layers.
+    """
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+        SequenceParallel,
+    )
+
+    whole = Replicate()
+    between = Shard(1) if shares_tokens else whole
+    columns = ColwiseParallel(input_layouts=between)
+    rows = RowwiseParallel(output_layouts=between)
+    styles: dict[str, Any] = {
+        "attention_in": columns,
+        "mlp_in": columns,
+        "attention_out": rows,
+        "mlp_out": rows,
+        "output": ColwiseParallel(input_layouts=between, output_layouts=whole),
+    }
+    plan: dict[str, Any] = {}
+    if shares_tokens:
+        styles |= dict.fromkeys(("attention_norm", "mlp_norm", "norm"), SequenceParallel())
+        # The first block takes its share of the tokens.
+        plan["1"] = PrepareModuleInput(
+            input_layouts=whole, desired_input_layouts=between, use_local_output=True
+        )
+    modules = [name for name, _ in decoder.named_modules()]
+    ends = {name: name.rpartition(".")[2] for name in modules}
+    return plan | {name: styles[end] for name, end in ends.items() if end in styles}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from dtsweep.errors import SweepError, nearest
@@ -41,3 +41,26 @@ def absolute_data(workload: object, data: object, *, names: Collection[str]) -> 
         f"{Path.cwd()}"
         + (f"; did you mean {near!r}?" if (near := nearest(str(data), names)) else "")
     )
+
+
+def refused_division(sizes: Mapping[str, int], workers: int) -> str | None:
+    """Say which size of a model can't be divided evenly among so many workers, or None.
+
+    >>> refused_division({"heads": 4}, 3)
+    'tensor_parallel=3 does not divide heads=4'
+    """
+    for name, size in sizes.items():
+        if size % workers:
+            return f"tensor_parallel={workers} does not divide {name}={size}"
+    return None
+
+
+def refused_stages(layers: int, stages: int) -> str | None:
+    """Say that a model has too few layers for a pipeline's stages, or None.
+
+    >>> refused_stages(2, 4)
+    'layers=2 are too few for 4 stages of a pipeline'
+    """
+    if layers < stages:
+        return f"layers={layers} are too few for {stages} stages of a pipeline"
+    return None

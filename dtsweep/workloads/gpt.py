@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dtsweep.errors import SweepError
-from dtsweep.workloads.fields import absolute_data, check_counts
+from dtsweep.workloads.fields import (
+    absolute_data,
+    check_counts,
+    refused_division,
+    refused_stages,
+)
 from dtsweep.workloads.samples import (
     POOL_SAMPLES,
     KeepsSamples,
@@ -20,6 +25,8 @@ from dtsweep.workloads.samples import (
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
+
+    from dtsweep.sweep.point import Point
 
 
 @dataclass(frozen=True)
@@ -74,14 +81,35 @@ class Gpt(KeepsSamples):
 
     def build(self) -> nn.Module:
         """Make the decoder: tokens (samples, sequence) to (samples, sequence, vocabulary)."""
-        from dtsweep.workloads.decoder import Decoder
+        from dtsweep.workloads.decoder import make_decoder
 
-        return Decoder(
+        return make_decoder(
             layers=self.layers,
             width=self.width,
             sequence=self.sequence,
             heads=self.heads,
             vocabulary=self.vocabulary,
+        )
+
+    def tensor_parallel_plan(self, model: nn.Module) -> dict[str, Any]:
+        """Give torch's styles by module: workers share heads, MLPs and the output layer."""
+        from dtsweep.workloads.decoder import parallel_plan
+
+        return parallel_plan(model, shares_tokens=False)
+
+    def sequence_parallel_plan(self, model: nn.Module) -> dict[str, Any]:
+        """As `tensor_parallel_plan`; workers also share the tokens in norms and sums."""
+        from dtsweep.workloads.decoder import parallel_plan
+
+        return parallel_plan(model, shares_tokens=True)
+
+    def impossible_grid(self, point: Point) -> str | None:
+        """Say why workers can't divide the model so, or None."""
+        sizes = {"heads": self.heads, "vocabulary": self.vocabulary}
+        if point.sequence_parallel:
+            sizes["sequence"] = self.sequence
+        return refused_division(sizes, point.tensor_parallel) or refused_stages(
+            self.layers, point.stages
         )
 
     def batch(self, samples: range, device: torch.device) -> Tensor:

@@ -11,17 +11,31 @@ from typing import Any, Self
 from dtsweep.errors import SweepError, nearest
 from dtsweep.sweep.arguments import bare
 from dtsweep.sweep.checks import READABLE_BY_OWN_LOOPS
-from dtsweep.sweep.values import Scalar
+from dtsweep.sweep.loader_axes import LOADER_TYPES, loader_settings
+from dtsweep.sweep.named_grid import MEANINGS, NamedGrid, named_grid
+from dtsweep.sweep.values import ARGS, LOADER, Scalar
 
 _TYPES: Mapping[str, Any] = {"bool": bool, "int": int, "float": float, "str": str}
 
 
 class _OwnLoop:
-    """Arguments by name, as axes `args.NAME`, of `Script` and of the workloads of `Loop`."""
+    """Arguments by name, as axes `args.NAME`, of `Script` and of the workloads of `Loop`.
+
+    Axes `loader.NAME` are settings of its data loaders.
+    """
 
     args: Mapping[str, Scalar]
+    loader: Mapping[str, Scalar]
     arg_types: Mapping[str, str]
     samples_per_step: int | tuple[str, ...] | None
+
+    def __post_init__(self) -> None:
+        """Fit the settings of data loaders to each other.
+
+        Raises:
+            SweepError: one is out of range.
+        """
+        object.__setattr__(self, "loader", loader_settings(self.loader))
 
     def values(self, point: Any) -> dict[str, Scalar]:
         """Values of the arguments for a point, by the name of the argument."""
@@ -46,18 +60,22 @@ class _OwnLoop:
                 )
         return prod(int(value or 0) for value in factors)
 
-    def check_samples(self) -> None:
-        """Check that `samples_per_step` names arguments.
+    def read_arguments(self) -> dict[str, str]:
+        """Arguments whose values dtsweep reads, each with the setting that names it."""
+        if not isinstance(self.samples_per_step, tuple):
+            return {}
+        return dict.fromkeys(self.samples_per_step, "samples_per_step")
+
+    def check_arguments(self) -> None:
+        """Check that the values of `read_arguments` are known for each point.
 
         Raises:
-            SweepError: it does not.
+            SweepError: one of them is not.
         """
-        if not isinstance(self.samples_per_step, tuple):
-            return
-        for name in self.samples_per_step:
+        for name, setting in self.read_arguments().items():
             if bare(name) not in map(bare, self.argument_names()):
                 raise SweepError(
-                    f"samples_per_step has {name!r}, which is not an argument by name; give it in "
+                    f"{setting} has {name!r}, which is not an argument by name; give it in "
                     f"args, or as an axis args.{name}",
                     word=name,
                 )
@@ -77,16 +95,20 @@ class _OwnLoop:
         """Annotation of each argument by name."""
         return {name: _TYPES.get(self.arg_types.get(name, ""), Scalar) | None for name in self.args}
 
+    def loader_types(self) -> dict[str, Any]:
+        """Annotation of each setting of data loaders, by the name of its axis."""
+        return {f"{LOADER}{name}": LOADER_TYPES[name] for name in self.loader}
+
     def reads(self) -> Iterable[str]:
         """Fields of a point that have an effect on the loop."""
         raise NotImplementedError
 
-    def with_axes(self, arguments: Mapping[str, list[Any] | None], fields: Iterable[str]) -> Self:
+    def with_axes(self, arguments: Mapping[str, list[Any] | None], names: Iterable[str]) -> Self:
         """The workload for a sweep with these axes; their values come with each point.
 
         Args:
             arguments: values of each axis `args.NAME` by that name; None where they are not a list.
-            fields: of a point, which are axes.
+            names: of all axes.
         """
         types = dict(self.arg_types)
         for name, listed in arguments.items():
@@ -96,14 +118,16 @@ class _OwnLoop:
             if listed is not None and len(kinds) == 1:
                 types[name] = kinds.pop()
         args = {name: self.args.get(name) for name in (*self.args, *arguments)}
-        axes = set(fields)
+        axes = set(names)
         if {"micro_batch", "global_batch"} <= axes:
             # It follows from these.
             axes.add("accumulation")
         driven = tuple(name for name in self.reads() if name in axes)
         changes: dict[str, Any] = {"args": args, "arg_types": types, "driven": driven}
+        settings = [name.removeprefix(LOADER) for name in names if name.startswith(LOADER)]
+        changes["loader"] = {name: self.loader.get(name) for name in (*self.loader, *settings)}
         made: Self = replace(self, **changes)  # type: ignore[type-var]  # its subclasses are dataclasses
-        made.check_samples()
+        made.check_arguments()
         made.check_file()
         return made
 
@@ -129,7 +153,8 @@ class Script(_OwnLoop):
     names: Mapping[str, str] = field(default_factory=dict)
     """Arguments that take an axis of dtsweep: `{"micro_batch": "batch-size"}`.
 
-    The samples that the loop loads are compared with those axes.
+    The samples that the loop loads are compared with those axes. `tensor_parallel` and others of
+    `MEANINGS` say what an argument means: `{"tensor_parallel": "tp"}` for an axis `args.tp`.
     """
 
     samples_per_step: int | tuple[str, ...] | None = None
@@ -142,12 +167,16 @@ class Script(_OwnLoop):
     driven: tuple[str, ...] = ()
     """Fields of a point that are axes and have an argument; set by `Sweep`."""
 
+    loader: Mapping[str, Scalar] = field(default_factory=dict)
+    """Settings of its data loaders that are axes `loader.NAME`; set by `Sweep`."""
+
     def __post_init__(self) -> None:
         """Find the script.
 
         Raises:
             SweepError: there is none, or a name is not a field of a point.
         """
+        super().__post_init__()
         object.__setattr__(self, "arguments", tuple(self.arguments))
         if isinstance(self.samples_per_step, list):
             # As JSON gives it back.
@@ -158,10 +187,11 @@ class Script(_OwnLoop):
         # An absolute path is looked for by `Sweep`: a worker makes copies of this object.
         if not is_absolute:
             self.check_file()
+        allowed = (*READABLE_BY_OWN_LOOPS, *MEANINGS)
         for name in self.names:
-            if name not in READABLE_BY_OWN_LOOPS:
+            if name not in allowed:
                 raise SweepError(
-                    f"names has {name!r}, which is not one of {', '.join(READABLE_BY_OWN_LOOPS)}; "
+                    f"names has {name!r}, which is not one of {', '.join(allowed)}; "
                     "use an axis args.NAME for an argument of the script",
                     word=name,
                 )
@@ -198,6 +228,27 @@ class Script(_OwnLoop):
         """Values of the arguments for a point, by the name of the argument."""
         named = {self.names[name]: getattr(point, name) for name in self.driven}
         return {**named, **self.args}
+
+    def read_arguments(self) -> dict[str, str]:
+        """Arguments whose values dtsweep reads, each with the setting that names it."""
+        meanings = {name: "names" for meaning, name in self.names.items() if meaning in MEANINGS}
+        return {**super().read_arguments(), **meanings}
+
+    def named_grid(self, point: Any) -> NamedGrid | None:
+        """The grid that arguments with a meaning promise for a point; None without any.
+
+        Raises:
+            SweepError: one of them is not a whole number of at least 1.
+        """
+        by_argument = {bare(name): value for name, value in self.args.items()}
+        values, words = {}, {}
+        for name, argument in self.names.items():
+            if name not in MEANINGS:
+                continue
+            values[name], words[name] = by_argument.get(bare(argument)), f"{ARGS}{argument}"
+            if name in self.driven:
+                values[name], words[name] = getattr(point, name), name
+        return named_grid(values, words)
 
 
 class Loop:
@@ -243,6 +294,7 @@ class _Loop(_OwnLoop):
     samples_per_step: int | tuple[str, ...] | None = None
     arg_types: Mapping[str, str] = field(default_factory=dict)
     driven: tuple[str, ...] = ()
+    loader: Mapping[str, Scalar] = field(default_factory=dict)
 
     def reads(self) -> Iterable[str]:
         """Fields of a point that the function may read."""

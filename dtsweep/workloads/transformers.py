@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dtsweep.errors import SweepError, did_you_mean, nearest
-from dtsweep.workloads.fields import check_counts
+from dtsweep.workloads.fields import check_counts, refused_division
 from dtsweep.workloads.samples import POOL_SAMPLES, KeepsSamples, seeded_generator, take
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
+
+    from dtsweep.sweep.point import Point
 
 
 class _Model(NamedTuple):
@@ -171,6 +173,36 @@ class Transformers(KeepsSamples):
         """
         network: nn.Module = getattr(_library(), MODELS[self.model].network)(self._config())
         return network
+
+    def tensor_parallel_plan(self, model: Any) -> dict[str, Any]:
+        """Give torch's styles by module, for the plan that the library has for the model."""
+        from torch.distributed.tensor import Replicate
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+        whole = Replicate()
+        styles = {
+            "colwise": ColwiseParallel(),
+            "rowwise": RowwiseParallel(),
+            "colwise_gather_output": ColwiseParallel(output_layouts=whole),
+            "colwise_rep": ColwiseParallel(output_layouts=whole),
+            "embedding_rowwise": RowwiseParallel(input_layouts=whole),
+        }
+        return {name: styles[style] for name, style in model.tp_plan.items()}
+
+    def impossible_grid(self, point: Point) -> str | None:
+        """Say why workers can't divide the model so, or None."""
+        numbers = {**MODELS[self.model].numbers, **self.overrides}
+        if point.pipeline_parallel > 1:
+            return "models of transformers are no sequence of blocks; use pipeline_parallel=1"
+        if not self.model.startswith("llama"):
+            return f"transformers has no tensor-parallel plan for {self.model}; use a llama"
+        if numbers["tie_word_embeddings"]:
+            return (
+                "workers can't share tied embeddings; use "
+                "Transformers(overrides={'tie_word_embeddings': False})"
+            )
+        names = ("num_key_value_heads", "num_attention_heads", "vocab_size", "intermediate_size")
+        return refused_division({name: numbers[name] for name in names}, point.tensor_parallel)
 
     def batch(self, samples: range, device: torch.device) -> tuple[dict[str, Tensor], Tensor]:
         """Give the arguments of the network, and what it should predict.

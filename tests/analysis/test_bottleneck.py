@@ -221,6 +221,8 @@ OWN_LOOP = {"sync": "as_written", "overlap": None, "micro_batch": None, "precisi
 WAITING = {**LATE, "overlap": None}
 MOVING = alone(compute_share=0.1, memory_share=0.9, optimizer_s=0.03)
 
+READING = alone(backend="gloo", **known("data_share", 0.65))
+
 AXES_OF: list[tuple[dict[str, Any], list[str]]] = [
     (together(0.6, 0.0), ["accumulation", "compression", "bucket_bytes"]),
     (together(0.6, 0.0, overlap=False), ["overlap", "accumulation", "compression"]),
@@ -230,20 +232,19 @@ AXES_OF: list[tuple[dict[str, Any], list[str]]] = [
         together(0.6, 0.0, compression="topk", semantics="lossy", compress_s=0.05),
         ["compression", "accumulation", "bucket_bytes"],
     ),
-    (together(0.05, 0.45, **WAITING), ["balance", "workers", "sync"]),
-    (together(0.05, 0.45, **WAITING, balance="static"), ["workers", "sync"]),
+    (together(0.05, 0.45, **WAITING), ["workers", "sync"]),
     (
         together(0.05, 0.45, **WAITING, sync="parameter_server", staleness=0),
         ["drop_slowest", "workers", "staleness"],
     ),
-    (
-        together(0.05, 0.45, **WAITING, sync="parameter_server", staleness=0, replicas=2),
-        ["workers", "staleness"],
-    ),
     (together(0.05, 0.45, **LATE, **LOCAL), ["workers", "sync_period"]),
     # A training loop of the user has no modes or compressions to try.
     (together(0.6, 0.0, **OWN_LOOP), ["accumulation"]),
-    (alone(**OWN_LOOP, **known("data_share", 0.65)), ["workload"]),
+    (alone(**OWN_LOOP, **known("data_share", 0.65)), ["loader.num_workers", "workload"]),
+    (READING, ["loader_workers", "workload", "micro_batch"]),
+    (READING | {"loader_workers": 1, "prefetch": 2}, ["loader_workers", "prefetch", "workload"]),
+    (READING | {"backend": "nccl"}, ["loader_workers", "copy_ahead", "pin_memory"]),
+    (READING | {"sync": "federated"}, ["workload", "micro_batch"]),
     # Devices without a known rate of bf16 are not offered it, nor CPUs of one host more workers.
     (MOVING | {"devices": "NVIDIA A100-SXM4-80GB"}, ["accumulation", "precision", "workload"]),
     (MOVING | {"backend": "nccl", "devices": "Tesla T4"}, ["accumulation", "workload", "workers"]),

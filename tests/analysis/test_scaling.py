@@ -35,6 +35,27 @@ def windows(workers: int, rate: float, *, share: float = 0.03, **fields: Any) ->
     return point(workers, 4, rate, **ends, session="s", **fields)
 
 
+def test_a_ladder_has_points_of_one_grid_whose_data_parallelism_differs() -> None:
+    # Two grids of 2 and 4 workers, each sharing a model as the arguments promise it, or as found.
+    for names in ({}, {"workload_args.tp": 1}), ({}, {}):
+        rows = scaling(
+            trials(
+                *(point(n, 4, 10.0 * n, model_parallel=1, **names[1]) for n in (2, 4)),
+                *(
+                    point(n, 4, 8.0 * n, model_parallel=2, **dict.fromkeys(names[1], 2))
+                    for n in (2, 4)
+                ),
+            )
+        )
+        weak = rows[rows["kind"] == "weak"]
+        assert weak["workers"].tolist() == [2, 4, 2, 4]
+        assert weak["model_parallel"].tolist() == [1, 1, 2, 2]
+        assert weak["speed_up"].tolist() == pytest.approx([1, 2, 1, 2])
+    # Unknown ones count as one worker per model, as their samples do.
+    unknown = scaling(trials(point(1, 4, 10, model_parallel=1), point(2, 4, 18)))
+    assert unknown["workers"].tolist() == [1, 2]
+
+
 def test_single_launches_have_the_interval_of_their_windows_and_of_the_drift() -> None:
     rows = scaling(trials(windows(1, 10), windows(2, 16)))
     assert rows["interval"].tolist() == ["launches", "launch"]

@@ -49,6 +49,14 @@ COMMANDS = {
         *("--axis", "micro_batch=4,8", "--axis", "global_batch=32"),
         *("--name", "micro_batch=batch-size", "--name", "accumulation=--grad-accum"),
     ),
+    "a grid as torchtitan names it": (
+        *("--axis", "workers=2,4", "--axis", "args.--parallelism.tensor_parallel_degree=1,2"),
+        *("--name", "tensor_parallel=parallelism.tensor_parallel_degree"),
+    ),
+    "data loaders": (
+        *("--axis", "loader.num_workers=0,2", "--axis", "loader.prefetch_factor=none,4"),
+        *("--axis", "loader.pin_memory=false"),
+    ),
     "samples by arguments": (
         *("--axis", "args.batch=4,8", "--axis", "args.passes=1,2"),
         *("--samples-per-step", "args.batch,--passes"),

@@ -112,7 +112,7 @@ def test_another_process_sees_a_run_measure_die_go_on_and_follows_it_to_its_end(
     write_sweep(tmp_path, "1")
     with started(tmp_path, *run) as process:
         waited_for(look, lambda seen: seen["state"] == "running", process)
-        following = forked_command("status", place, "--follow", "--every", "0.3", folder=tmp_path)
+        following = forked_command("status", place, "--follow", folder=tmp_path)
     assert following.returncode == 0, following.stderr
     lines = following.stdout.splitlines()
     assert len(lines) == len(set(lines)) >= 2, "a line for each change"
@@ -124,7 +124,6 @@ def test_another_process_sees_a_run_measure_die_go_on_and_follows_it_to_its_end(
     assert seen["statuses"] == {"ok": 7, "user_error": 1}
     assert seen["trials"]["left"] == 0
     assert seen["time_s"] > seen["run_s"] > 0
-    assert len(seen["last"]) == 5
 
 
 @pytest.mark.slow
@@ -133,7 +132,7 @@ def test_ctrl_c_ends_the_following_and_not_the_run(tmp_path: Path, forked_comman
     look = looker(forked_command, tmp_path, "r")
     run = ("run", "study.py", "--in-process", "--results", "r")
     with started(tmp_path, *run) as process:
-        waited_for(look, lambda seen: seen["state"] == "running", process)
+        waited_for(look, lambda seen: bool(seen["running"]), process)
         with started(tmp_path, "status", "r", "--follow") as following:
             assert following.stdout is not None
             assert "running: " in following.stdout.readline()

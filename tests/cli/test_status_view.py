@@ -11,25 +11,13 @@ import pytest
 from rich.console import Console
 
 from dtsweep.cli.status_view import print_status, spent_words, status_json, status_line
-from dtsweep.results.campaign import Campaign, RunTrials, campaign_of
+from dtsweep.results.campaign import Campaign, Failure, RunTrials, campaign_of
 from dtsweep.results.lease import LiveRun
-from dtsweep.results.overview import AttemptRow, Failure, Overview
 from dtsweep.results.run_record import RunningTrial, RunRecord, StoredRun
 
 NOW = 1_750_000_000.0
 
 POINT = "workers=16 micro_batch=64 accumulation=4 sync=hsdp node_size=8 precision=bf16"
-
-ROW = AttemptRow(
-    trial_id="t",
-    name=POINT,
-    status="ok",
-    reason=None,
-    started_at=NOW - 70.0,
-    latency_s=0.0414,
-    samples_per_s=123456.0,
-    cost_usd=0.0312,
-)
 
 RECORD = RunRecord(
     run_id="b",
@@ -54,21 +42,29 @@ RECORD = RunRecord(
 
 LIVE = LiveRun(run_id="b", host=RECORD.host, pid=4711, since="2025-06-15", silent_s=4.0)
 
-OVERVIEW = Overview(
-    statuses={"ok": 70, "oom_device": 4, "skipped": 3, "node_lost": 2},
-    failures=[
-        Failure(
-            status="node_lost", trials=2, name=POINT, reason="the node went away while it trained"
-        )
-    ],
-    last=[ROW, replace(ROW, status="node_lost", latency_s=None, samples_per_s=None, cost_usd=None)],
-)
+ENDS = {"ok": 70, "oom_device": 4, "skipped": 3, "node_lost": 2}
+
+
+def attempt(trial_id: str, status: str, **values: Any) -> dict[str, Any]:
+    """A row of `trials`, as far as a campaign reads it."""
+    row = dict.fromkeys(("workload_digest", "sources", "environment", "reason", "log"))
+    ids = {"attempt_id": f"{trial_id}1", "trial_id": trial_id, "harness": "dtsweep"}
+    return {**row, **ids, "role": "trial", "status": status, **values}
+
+
+LOST = {"reason": "the node went away while it trained", "log": "logs/s1/3.log"}
+
+ROWS = [
+    attempt(f"{status}{number}", status, **(LOST if status == "node_lost" else {}))
+    for status, count in ENDS.items()
+    for number in range(count)
+]
 
 
 def campaign(*, live: LiveRun | None = LIVE, **fields: Any) -> Campaign:
     earlier = replace(RECORD, run_id="a", ended_at=NOW - 2500.0, started_at=NOW - 6100.0)
     runs = [StoredRun(earlier, 2500.0), StoredRun(replace(RECORD, **fields), 3.0)]
-    return campaign_of(live, runs, OVERVIEW)
+    return campaign_of(live, runs, ROWS)
 
 
 def printed(shown: Campaign, *, width: int) -> list[str]:
@@ -87,7 +83,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(width: int) 
     lines = printed(campaign(), width=width)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
-    for whole in ("41.40", "123.5k", "0.0312", "node_lost", "g5.12xlarge:spot", "25,400"):
+    for whole in ("node_lost", "logs/s1/3.log", "$2.48", "75 s"):
         assert whole in text
 
 
@@ -100,15 +96,14 @@ def test_a_run_that_lives_says_how_far_it_is_what_it_takes_and_what_is_left() ->
         "trials 40 of 60 done (36 ok, 4 oom_device), 2 failed (2 node_lost), 1 running, 17 left",
         "stored 79 trials (70 ok, 4 oom_device, 3 skipped, 2 node_lost)",
         # 2,400 s until the last look, and 12 min.
-        "time 40 min so far, about 12 min left",
+        "time 40 min so far, about 12 min left; limit 2.0 h",
+        "cost $2.48 so far, about $0.41 left; limit $4.00",
         "all runs 2 runs, 1.7 h",
-        "cost $2.48 so far, about $0.41 left",
-        "budget $2.48 (62 %) of $4.00 used; 40 min (33 %) of 2.0 h used by this run",
+        "Running: 2 attempts",
         "canary workers=2",
-        "node_lost",
+        "2 node_lost the node went away while it trained logs/s1/3.log",
     ):
         assert said in text
-    assert "nodes 30,200 node-s (g5.12xlarge:spot 25,400, head 4,800)" in text
 
 
 @pytest.mark.parametrize(
@@ -124,7 +119,7 @@ def test_a_run_that_has_ended_says_how(fields: dict[str, Any], said: str) -> Non
     shown = campaign(live=None, ended_at=NOW - 200.0, running=(), **fields)
     _, _, how = words(shown).partition("Ended 2025-06-15 15:03:20 UTC, 3 min ago: ")
     assert said in how
-    assert "left" not in spent_words(shown)
+    assert not any("left" in words for words in spent_words(shown).values())
 
 
 def test_a_run_without_a_word_of_its_end_was_killed() -> None:
@@ -137,10 +132,9 @@ def test_a_run_without_a_word_of_its_end_was_killed() -> None:
 
 def test_what_is_unknown_is_not_shown_as_a_number() -> None:
     bare = replace(RECORD, node_s=None, cost_usd=None, expected_left_s=None, max_hours=None)
-    shown = campaign_of(LIVE, [StoredRun(bare, 3.0)], replace(OVERVIEW, last=(), failures=()))
-    text = words(shown)
-    assert "an unknown part of $4.00 used" in text
-    assert [part for part in ("about", "cost", "node-s") if part in text] == []
+    text = words(campaign_of(LIVE, [StoredRun(bare, 3.0)], []))
+    assert "cost unknown; limit $4.00" in text
+    assert "about" not in text
 
 
 def test_a_line_changes_only_when_something_ends_or_begins() -> None:
@@ -149,29 +143,27 @@ def test_a_line_changes_only_when_something_ends_or_begins() -> None:
         "running: 40 of 60 done (36 ok, 4 oom_device), 2 failed (2 node_lost), 1 running, 17 left"
     )
     assert status_line(campaign(expected_left_s=1.0, updated_at=NOW)) == line
-    assert spent_words(campaign()) == (
-        "40 min so far, about 12 min left; $2.48 so far, about $0.41 left"
-    )
-    assert status_line(campaign_of(LIVE, [], OVERVIEW)).startswith("starting: 79 trials")
+    assert [*spent_words(campaign()).values()] == [
+        "40 min so far, about 12 min left",
+        "$2.48 so far, about $0.41 left",
+    ]
+    assert status_line(campaign_of(LIVE, [], ROWS)).startswith("starting: 79 trials")
 
 
-def test_json_has_times_in_utc_and_null_for_what_is_unknown() -> None:
+def test_json_has_the_record_of_the_run_and_null_for_what_is_unknown() -> None:
     shown = json.loads(json.dumps(status_json(campaign(), where="r")))
-    run = {name: shown["run"][name] for name in ("pid", "started_at", "ended_at")}
-    assert run == {"pid": 4711, "started_at": "2025-06-15T14:26:40.000+00:00", "ended_at": None}
-    assert shown["state"] == "running"
+    run = {name: shown["run"][name] for name in ("pid", "started_at", "ended_at", "silent_s")}
+    assert run == {"pid": 4711, "started_at": NOW - 2400.0, "ended_at": None, "silent_s": 4.0}
+    assert (shown["state"], shown["statuses"]) == ("running", ENDS)
     assert shown["trials"] == {"total": 60, "done": 40, "failed": 2, "running": 1, "left": 17}
     assert shown["node_s"]["head"] == 4800.0
-    assert shown["last"][1]["latency_s"] is None
-    assert shown["failures"][0]["trials"] == 2
-    assert status_json(campaign_of(None, [], OVERVIEW), where="r")["run"] is None
-    begun = status_json(campaign_of(LIVE, [], OVERVIEW), where="r")["run"]
-    assert begun == {"host": RECORD.host, "pid": 4711, "silent_s": 4.0}
+    assert shown["failures"] == [{"status": "node_lost", "trials": 2, **LOST}]
+    assert status_json(campaign_of(None, [], ROWS), where="r")["run"] is None
+    begun = status_json(campaign_of(LIVE, [], ROWS), where="r")["run"]
+    assert (begun["host"], begun["pid"], begun["silent_s"]) == (RECORD.host, 4711, 4.0)
 
 
 # The state itself, by the lease, the records of runs, and their rows
-
-NOTHING = Overview(statuses={}, failures=(), last=())
 
 ALIVE = LiveRun(run_id="b", host="head", pid=7, since="2026-01-01", silent_s=4.0)
 
@@ -187,8 +179,8 @@ def ended(run_id: str, **fields: Any) -> StoredRun:
     return run(run_id, **{"ended_at": 190.0, "ended_as": "done", **fields})
 
 
-def seen(*runs: StoredRun, live: LiveRun | None = None, overview: Overview = NOTHING) -> Campaign:
-    return campaign_of(live, runs, overview)
+def seen(*runs: StoredRun, live: LiveRun | None = None) -> Campaign:
+    return campaign_of(live, runs, [])
 
 
 @pytest.mark.parametrize(
@@ -237,9 +229,9 @@ def test_times_of_all_runs_add_up_and_of_a_killed_one_its_last_record_counts() -
 def test_what_is_left_counts_down_between_two_records_and_is_unknown_without_a_run() -> None:
     stored = run("b", expected_left_s=30.0, expected_left_usd=1.5)
     campaign = seen(stored, live=ALIVE)
-    assert (campaign.left_s, campaign.left_usd) == (28.0, 1.5)
-    assert seen(StoredRun(stored.record, 60.0), live=ALIVE).left_s == 0.0
-    assert (seen(stored).left_s, seen(stored).left_usd) == (None, None)
+    assert (campaign.expected_left_s, campaign.expected_left_usd) == (28.0, 1.5)
+    assert seen(StoredRun(stored.record, 60.0), live=ALIVE).expected_left_s == 0.0
+    assert (seen(stored).expected_left_s, seen(stored).expected_left_usd) == (None, None)
 
 
 def test_costs_add_up_as_far_as_they_are_known() -> None:
@@ -255,3 +247,30 @@ def test_node_seconds_add_up_by_type() -> None:
         ended("c"),
     )
     assert campaign.node_s == {"gpu": 16.0, "cpu": 2.0}
+
+
+def test_a_trial_counts_by_its_newest_ok_attempt_and_a_canary_not_at_all() -> None:
+    rows = [
+        attempt("a", "node_lost", reason="gone"),
+        attempt("a", "ok"),
+        attempt("b", "ok"),
+        attempt("b", "node_lost", reason="gone"),
+        attempt("c", "ok", role="canary"),
+        attempt("d", "skipped", reason="impossible"),
+    ]
+    assert campaign_of(None, [], rows).statuses == {"ok": 2, "skipped": 1}
+    assert campaign_of(None, [], rows).failures == []
+
+
+def test_failures_have_their_number_and_the_newest_reason_and_log() -> None:
+    rows = [
+        attempt("a", "nan", reason="not finite"),
+        attempt("b", "hang", reason="first", log="logs/b.log"),
+        attempt("c", "hang", reason="second", log="logs/c.log"),
+        attempt("d", "cancelled", reason="interrupted"),
+        attempt("e", "oom_device", reason="full"),
+    ]
+    assert campaign_of(None, [], rows).failures == [
+        Failure(status="hang", trials=2, reason="second", log="logs/c.log"),
+        Failure(status="nan", trials=1, reason="not finite", log=None),
+    ]

@@ -14,13 +14,12 @@ from torch import Tensor
 
 from dtsweep.compression.exchange import WATCHED, Mean, mean_for, unmarked
 from dtsweep.compression.scale_blocks import BLOCK
-from dtsweep.sweep.compressions import CODINGS, COMPRESSIONS
+from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.point import Point
 from tests.contract.simulated import Simulated, on_ranks
 
 RANKS = (1, 2, 5)
 LENGTHS = (1, 2, 4, BLOCK + 1, 4 * BLOCK)
-CODED = [name for name, info in COMPRESSIONS.items() if info.can_be_coded]
 WHOLE: dict[str, dict[str, Any]] = {
     "topk": {"compression_ratio": 1.0},
     "randomk": {"compression_ratio": 1.0},
@@ -78,17 +77,6 @@ def test_the_mean_is_near_and_the_same_to_the_last_bit_on_all(name: str, ranks: 
         assert all(torch.equal(rank[0][index], first) for rank in by_rank)
         if name in NEAR:
             assert (first - exact).abs().max() <= NEAR[name] * largest
-
-
-@pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("coding", CODINGS)
-@pytest.mark.parametrize("name", CODED)
-def test_coded_payloads_are_read_as_uncoded_ones_are(name: str, coding: str, ranks: int) -> None:
-    plain = averaged(name, ranks=ranks, lengths=LENGTHS, steps=2)
-    coded = averaged(name, ranks=ranks, lengths=LENGTHS, steps=2, compression_coding=coding)
-    for one, other in zip(plain, coded, strict=True):
-        for before, after in zip(one, other, strict=True):
-            assert all(map(torch.equal, before, after))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, pytest.param(5, marks=pytest.mark.slow)])

@@ -16,7 +16,7 @@ from dtsweep.compression.scale_blocks import BLOCK
 from dtsweep.compression.topk import AT_LEAST
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.point import Point
-from tests.host_waits import HostWaits, waits_of
+from tests.host_waits import waits_of
 
 RANKS = 3
 SHAPES = [torch.Size([AT_LEAST // 256, 256]), torch.Size([BLOCK + 3])]
@@ -70,13 +70,6 @@ def exchanged(name: str, **fields: Any) -> Callable[[], None]:
 @pytest.mark.parametrize("name", COMPRESSIONS)
 def test_a_bucket_is_compressed_exchanged_and_read_without_a_wait(name: str) -> None:
     assert waits_of(exchanged(name)) == {}
-
-
-def test_coding_copies_payloads_to_main_memory() -> None:
-    steps = exchanged("int8", compression_coding="zstd")
-    with HostWaits() as waits, pytest.raises(NotImplementedError, match="meta"):
-        steps()
-    assert waits.counts == {"_to_copy": 1}
 
 
 def test_operators_that_wait_are_counted() -> None:

@@ -18,7 +18,7 @@ class Loop:
     def __init__(self, job: Job, model: nn.Module) -> None:
         """Prepare the mode, and start the clock."""
         self.job, self.model, self.clock = job, model, CpuClock()
-        self.mode = mode = load_mode(job.point.sync)(job)
+        self.mode = mode = load_mode(job.point.mode)(job)
         mode.prepare(model, functools.partial(make_optimizer, point=job.point))
         # Of the mode alone: a loop that refers to itself would keep its memory for a while.
         self._batches = batches_of_steps(job, lambda: mode.slot)

@@ -34,7 +34,7 @@ WORLDS = (1, 2, 4)
 FARTHEST: Mapping[str, float] = {"exact": 0.0, "lossy": 0.1, "stale": 1.0, "local": 0.5}
 """Largest distance from the weights of plain training by semantics, as a share of its way."""
 
-COUNTERS = frozenset({"bytes_sent", "messages_sent", "staleness", "dropped", "dead_replicas"})
+COUNTERS = frozenset({"bytes_sent", "messages_sent", "staleness", "dropped"})
 """Counters that the common loop knows."""
 
 
@@ -302,7 +302,7 @@ def _first_loss(point: Point, rank: int) -> float:
     slot = job.participants_of(0).index(job.data_rank)
     batches = next(batches_of_steps(job, lambda: slot))
     losses = [float(Regression().loss(model, batch).detach()) for batch in batches]
-    return sum(losses) / job.divisor
+    return sum(losses) / point.accumulation
 
 
 def the_phases_that_it_marks_make_up_its_steps(trained: Trained) -> Iterator[str]:

@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from dtsweep.measure.clock import Times
 from dtsweep.sweep.modes import mode_of
+from dtsweep.sync.compiled import compile_model
 from dtsweep.sync.groups import messages, position
 from dtsweep.sync.mode import Loss, SyncMode
 from tests.contract.loop import Loop
@@ -25,10 +26,14 @@ RUNS: Mapping[str, Sequence[int]] = {
     "between": (PERIOD + 1,),
     "restarted": (PERIOD, PERIOD),
     "no_exchange": (STEPS,),
+    "compiled": (STEPS,),
 }
 """Steps of each run of a case; what is under way ends after each."""
 
 CASES = tuple(RUNS)
+
+COMPILED = ("ddp", "fsdp", "local_sgd")
+"""Modes that compile: one whose wrapper divides graphs, one by blocks, one with the plain model."""
 
 BACK = 3
 """Steps with the exchange after those without it; DDP rebuilds its buckets after the first."""
@@ -81,7 +86,11 @@ OfRank = Mapping[tuple[str, str], Outcome]
 def cases_of(mode: str) -> list[str]:
     """The cases that a mode can train."""
     info = mode_of(mode)
-    needs = {"no_exchange": bool(info.can_leave_out), "restarted": info.can_restart}
+    needs = {
+        "no_exchange": bool(info.can_leave_out),
+        "restarted": info.can_restart,
+        "compiled": mode in COMPILED,
+    }
     return [case for case in CASES if needs.get(case, True)]
 
 
@@ -105,7 +114,10 @@ def train(mode: str, case: str, *, rank: int, workers: int) -> Outcome:
     """Train on one rank; each builds another model, which the mode must make equal."""
     point = point_of(mode, workers=workers, case=case)
     without = point.mode.can_leave_out if case == "no_exchange" else ()
-    loop = Loop(job_of(point, rank), model_of(rank))
+    model = model_of(rank)
+    if case == "compiled":
+        compile_model(model, point.workload, by_blocks=point.mode.shards)
+    loop = Loop(job_of(point, rank), model)
     sync, losses, updates, counts = loop.mode, list[Loss](), list[int](), [begun()]
     looks: list[None] = []
     sync.before_update = lambda: looks.append(None)

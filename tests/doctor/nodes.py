@@ -21,8 +21,6 @@ def examined_gpu(**changes: Any) -> Row:
         "device": "NVIDIA H100 80GB HBM3",
         "rates": {"bf16": compare_with_peak(742e12, 989e12)},
         "moved_bytes_per_s": 2.9e12,
-        "pcie_lanes": 16,
-        "pcie_lanes_max": 16,
     }
     return healthy | changes
 
@@ -64,19 +62,13 @@ def host_row(**changes: Any) -> Row:
     healthy = {
         "node_id": "a1",
         "node": "gpu-1",
-        "address": "10.0.0.1",
         "has_driver": False,
         "has_ranks": True,
-        "ray_gpus": 0,
         "object_store_bytes": 2 * 2**30,
         "versions": HERE,
         "free_memory_bytes": 60 * 2**30,
         "shared_memory_bytes": 8 * 2**30,
         "disks": {"/scratch": {"total_bytes": 100 * 2**30, "free_bytes": 50 * 2**30}},
-        "interfaces": {"lo": ["127.0.0.1"], "eth0": ["10.0.0.1"]},
-        "gloo_address": "10.0.0.1",
-        "nccl_interfaces": ["eth0"],
-        "asked": {},
         "gpus": None,
         "others_cores": 0.1,
         "cores": 8,
@@ -91,7 +83,4 @@ IDLE_GPU = {
     "utilization": 0.0,
     "processes": 0,
     "memory_errors": 0,
-    "slices": None,
-    "remap_pending": False,
-    "remap_failed": False,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def test_the_command_looks_at_every_node_and_between_them(
     for link in (inside, between):
         assert [row["size_bytes"] for row in link["all_reduces"]] == [*SIZES]
         assert link["backend"] == "gloo"
-        assert link["bandwidth_bytes_per_s"] > 1e6
+        assert link["all_reduces"][-1]["busbw_bytes_per_s"] > 1e6
     page = (ROOT / "docs/doctor.md").read_text()
     for row in (found, found["nodes"][0], found["hosts"][0], inside, inside["all_reduces"][0]):
         assert [key for key in row if f"`{key}`" not in page] == []
@@ -80,9 +81,8 @@ def test_what_is_wrong_is_a_line_each_and_no_traceback(
     assert "Traceback" not in done.stderr
     assert "Unhandled" not in done.stderr
     found = json.loads(done.stdout)
-    place, interface, pair = beside_the_machines_own(found["problems"])
+    place, pair = beside_the_machines_own(found["problems"])
     assert "results: can't write results in file/below: " in place
-    assert "GLOO_SOCKET_IFNAME=ib7 names no interface of this host" in interface
-    assert "could not all-reduce: " in pair
+    assert re.search(r"can't all-reduce: .*ib7.*\(GLOO_SOCKET_IFNAME\)$", pair)
     assert len(found["nodes"]) == 1
     assert found["links"] == []

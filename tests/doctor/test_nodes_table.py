@@ -9,7 +9,6 @@ from dtsweep.doctor.link_tests import with_bandwidths
 from dtsweep.doctor.nodes_table import (
     host_table_columns,
     link_columns,
-    node_columns,
     print_diagnosis,
     rate_columns,
 )
@@ -20,8 +19,6 @@ LINK = {
     "ranks": 4,
     "nodes": "gpu-1",
     "backend": "gloo",
-    "latency_s": 40e-6,
-    "bandwidth_bytes_per_s": 1e9,
     "all_reduces": [
         with_bandwidths({"size_bytes": 2**20, "count": 2**18, "times": 9, "time_s": 1e-3}, ranks=4)
     ],
@@ -38,10 +35,6 @@ def test_columns_say_unknown_where_nothing_is_known() -> None:
         ["67.0", "989", "unknown"],
         ["75%", "75%", ""],
     ]
-    rows = node_columns([gpu_row(), cpu_row(clock_source=None, versions={})])
-    assert rows["NVML"] == ["yes", ""]
-    assert rows["clock"] == ["tsc", "unknown"]
-    assert rows["torch"] == ["2.13.0", ""]
 
 
 def printed(capsys: pytest.CaptureFixture[str], **fields: Any) -> str:
@@ -52,13 +45,12 @@ def printed(capsys: pytest.CaptureFixture[str], **fields: Any) -> str:
 
 def test_the_diagnosis_is_printed_with_its_problems(capsys: pytest.CaptureFixture[str]) -> None:
     silent = {"node_id": "b2", "node": "b2", "error": "no [answer]; restart it"}
-    hosts = [host_row(), host_row(gpus=[IDLE_GPU], ray_gpus=1, shared_memory_bytes=None), silent]
+    hosts = [host_row(), host_row(gpus=[IDLE_GPU], shared_memory_bytes=None), silent]
     problems = ["b2: no [answer]; restart it"]
     out = printed(capsys, nodes=[gpu_row(), silent], hosts=hosts, links=[LINK], problems=problems)
     assert "NVIDIA H100 80GB HBM3" in out
     assert "- b2: no [answer]; restart it" in out
     assert "All-reduce of 4 ranks within gpu-1 (gloo)" in out
-    assert "time = 40.0 µs + size / 1.00 GB/s" in out
     assert "No problems found." in printed(capsys)
 
 
@@ -76,10 +68,9 @@ def test_links_have_the_columns_of_nccl_tests() -> None:
 
 
 def test_hosts_say_what_is_unknown_and_name_gpus_where_there_are_any() -> None:
-    unknown = host_row(shared_memory_bytes=None, gloo_address="", clock_offset_s=-1e-6)
+    unknown = host_row(shared_memory_bytes=None, clock_offset_s=-1e-6)
     columns = host_table_columns([unknown])
     assert columns["clock\nahead ms"] == ["0.0 ± 1.0"]
     assert columns["shared\nGiB"] == ["unknown"]
-    assert columns["gloo\nlistens on"] == ["none"]
     assert "GPUs" not in columns
     assert host_table_columns([host_row(), host_row(gpus=[IDLE_GPU] * 2)])["GPUs"] == ["", "2"]

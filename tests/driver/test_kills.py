@@ -32,7 +32,7 @@ def attempts(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert processes_with(f"DTSWEEP_TEST_MARK={folder}") == []
-    assert dtsweep.load(folder / "r")["status"].tolist() == ["ok"] * 5
+    assert dtsweep.load(folder / "r")["status"].tolist() == ["ok"] * 4
     return (
         pd.read_parquet(folder / "r" / "trials").sort_values("started_at").set_index("workload_by")
     )
@@ -51,15 +51,6 @@ def test_a_kill_costs_one_attempt_and_gives_back_what_the_process_had(
     first, second = attempts.loc[killed].to_dict("records")
     assert (first["status"], second["status"]) == (status, "ok")
     assert first["reason"].startswith(reason)
-
-
-def test_a_killed_replica_is_named_in_the_row_and_costs_no_attempt(attempts: pd.DataFrame) -> None:
-    (row,) = attempts.loc[["Shard, a replica"]].to_dict("records")
-    assert row["status"] == "ok"
-    assert [*row["dead_replicas"]] in (["shard 0, replica 0"], ["shard 0, replica 1"])
-    assert "replica_lost" in row["flags"]
-    # Without replicas nothing is named.
-    assert attempts.drop("Shard, a replica")["dead_replicas"].isna().all()
 
 
 def test_a_killed_tune_process_costs_neither_the_attempt_nor_its_session(

@@ -10,6 +10,7 @@ import pandas as pd
 import psutil
 import pytest
 
+from dtsweep.text import count_of
 from tests.conftest import Command
 
 pytestmark = pytest.mark.ray
@@ -302,3 +303,108 @@ def test_a_trainer_of_transformers_is_swept_by_the_axes_of_a_point(
     assert set(rows["semantics"]) == {"exact"}
     ranks = pd.read_parquet(tmp_path / "results" / "ranks")
     assert ranks["left_state"].isna().all()
+
+
+DIVIDED = """
+import argparse
+
+import torch
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--tp", type=int)
+# Promised, and not read.
+parser.add_argument("--claim", type=int)
+options = parser.parse_args()
+distributed.init_process_group("gloo")
+groups = distributed.get_world_size() // options.tp
+mesh = init_device_mesh("cpu", (groups, options.tp), mesh_dim_names=("data", "model"))
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+parallelize_module(model, mesh["model"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+fully_shard(model, mesh=mesh["data"])
+data = TensorDataset(torch.randn(256, 4))
+sampler = DistributedSampler(data, groups, mesh["data"].get_local_rank())
+batches = DataLoader(data, batch_size=4, sampler=sampler)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+while True:
+    for (inputs,) in batches:
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+"""
+
+
+def test_workers_that_share_a_model_are_compared_with_those_that_an_argument_promises(
+    ray_address: str, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    (tmp_path / "train.py").write_text(DIVIDED)
+    axes: Axes = {"workers": [2], "args.tp": [1, 2], "args.claim": [1, 2]}
+    code, _, rows = run(
+        *(tmp_path, axes, dtsweep_command, "--address", ray_address),
+        workload="Script('train.py', names={'tensor_parallel': 'claim'})",
+        measure="half_width=None, min_seconds=0.2, min_steps=8, canary=False",
+    )
+    assert code == 1
+    by_point = rows.set_index(["workload_args.tp", "workload_args.claim"])
+    for (tp, claim), row in by_point.iterrows():
+        if tp != claim:
+            assert (row["status"], row["reason"]) == (
+                "wrong_grid",
+                f"rank 0: a model has {count_of(tp, 'worker')} by the batches that workers load, "
+                f"and {claim} by args.claim={claim}",
+            )
+            continue
+        assert row["status"] == "ok"
+        assert (row["model_parallel"], row["data_parallel"]) == (tp, 2 / tp)
+        assert row["global_batch"] == 8 / tp
+        assert row["samples_per_s"] == pytest.approx(8 / tp / row["step_mean_s"])
+
+
+LOADING = """
+import argparse
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--by-hand", action="store_true")
+by_hand = parser.parse_args().by_hand
+data = TensorDataset(torch.randn(64, 4))
+batches = DataLoader(data, 8, num_workers=1, prefetch_factor=3, persistent_workers=True)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+while True:
+    for (inputs,) in [data.tensors] * 9 if by_hand else batches:
+        model(inputs).square().mean().backward()
+        optimizer.step()
+    print("loads with", batches.num_workers, batches.prefetch_factor, batches.persistent_workers)
+"""
+
+
+def test_data_loaders_of_a_script_get_the_settings_of_axes_and_a_loop_without_them_says_so(
+    ray_address: str, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    (tmp_path / "train.py").write_text(LOADING)
+    axes: Axes = {
+        "loader.num_workers": [0, 2],
+        "loader.prefetch_factor": [4],
+        "args.by-hand": [False, True],
+    }
+    measure = "half_width=None, min_seconds=0.2, min_steps=8, canary=False"
+    arguments = ("--address", ray_address)
+    code, said, rows = run(tmp_path, axes, dtsweep_command, *arguments, measure=measure)
+    assert (code, rows["status"].tolist()) == (0, ["ok"] * 4), rows["reason"].tolist()
+    for row in rows.to_dict("records"):
+        log = (tmp_path / "results" / row["log"]).read_text()
+        processes = row["workload_loader.num_workers"]
+        expected = f"loads with {processes} {4 if processes else None} {processes > 0}"
+        is_by_hand = row["workload_args.by-hand"]
+        assert expected in log
+        assert ("loader_unchanged" in row["flags"]) == is_by_hand
+        # Without processes there is nothing to prefetch.
+        assert pd.isna(row["workload_loader.prefetch_factor"]) == (not processes)
+    assert "loader.num_workers=2" in said

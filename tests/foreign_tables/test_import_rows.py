@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 import dtsweep
@@ -13,31 +12,25 @@ from dtsweep import Sweep
 from dtsweep.analysis import Study, frontier, scaling
 from dtsweep.analysis.load import joined
 from dtsweep.errors import SweepError
-from dtsweep.foreign_tables import Imported
 from dtsweep.plan.plan import make_plan
 from dtsweep.results.store import Results
 from dtsweep.sweep.file import read_sweep
 from tests.cli.called import as_json, in_one_line
 from tests.driver.test_in_process_run import QUICK, Line
-from tests.foreign_tables import maps
-from tests.foreign_tables.maps import MAP
+from tests.foreign_tables.tables import ROW, imported
 from tests.pages import make_study
 
-ROWS = [
-    {"gpus": gpus, "batch": 8, "step_ms": step_ms, "precision": "bf16"}
-    for gpus, step_ms in ((1, 100.0), (2, 110.0), (2, 112.0), (4, 125.0))
+ROWS: list[dict[str, Any]] = [
+    {**ROW, "workers": workers, "step_mean_s": step_s, "precision": "bf16"}
+    for workers, step_s in ((1, 0.1), (2, 0.11), (2, 0.112), (4, 0.125))
 ]
 
 
-def imported(
-    folder: Path, rows: list[dict[str, Any]], *, results: Path | None = None, text: str = MAP
-) -> Imported:
-    return maps.imported(folder, pd.DataFrame(rows).to_csv(index=False), text, results=results)
-
-
 def test_a_row_becomes_a_trial_with_what_follows_from_its_numbers(tmp_path: Path) -> None:
-    done = imported(tmp_path, ROWS)
-    assert (done.rows, done.kept, done.points, done.added) == (4, 4, 3, 4)
+    assert imported(tmp_path, ROWS) == [
+        "4 rows: 4 kept (3 points)",
+        f"4 new rows in {tmp_path / 'results'}. Next: dtsweep report {tmp_path / 'results'}",
+    ]
     trial = dtsweep.load(tmp_path / "results").iloc[1]
     assert trial["step_mean_s"] == trial["latency_s"] == pytest.approx(0.110)
     assert trial["samples_per_s"] == pytest.approx(2 * 8 / 0.110)
@@ -52,52 +45,33 @@ def test_a_row_becomes_a_trial_with_what_follows_from_its_numbers(tmp_path: Path
     assert points["interval"].fillna("").to_dict() == {1: "", 2: "launches", 4: ""}
 
 
-CHECKED = """
-[columns]
-workers = "gpus"
-micro_batch = "batch"
-step_mean_s = "step_s"
-samples_per_s = "rate"
-mfu = "mfu"
-semantics = "updates"
-data_parallel = "groups"
-model_parallel = "parts"
-[constants]
-accumulation = 1
-sync = "ddp"
-"""
 FINE = {
-    **{"gpus": 2, "batch": 8, "step_s": 0.1, "rate": 160, "mfu": 0.4, "updates": "exact"},
-    **{"groups": 2, "parts": 1},
+    **{**ROW, "samples_per_s": 160, "mfu": 0.4, "semantics": "exact"},
+    **{"data_parallel": 2, "model_parallel": 1},
 }
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"rate": 170}, "samples_per_s × step_mean_s is 17, and global_batch 16"),
+        ({"samples_per_s": 170}, "samples_per_s × step_mean_s is 17, and global_batch 16"),
         ({"mfu": 1.2}, "mfu is 1.2"),
-        ({"step_s": -0.1}, "step_mean_s is -0.1"),
-        ({"step_s": 0}, "step_mean_s is 0.0"),
-        ({"gpus": 0}, "workers is 0"),
-        ({"parts": 0}, "model_parallel is 0"),
-        ({"groups": "", "parts": 4}, "model_parallel is 4, of 2 workers"),
-        ({"groups": "", "gpus": 8, "parts": 3}, "model_parallel is 3, of 8 workers"),
-        ({"groups": 8, "parts": "", "rate": ""}, "data_parallel is 8, of 2 workers"),
-        ({"gpus": 8}, "data_parallel × model_parallel is 2, of 8 workers"),
-        ({"parts": 2}, "data_parallel × model_parallel is 4, of 2 workers"),
-        ({"groups": 8, "updates": "stale"}, "data_parallel × model_parallel is 8, of 2 workers"),
-        ({"updates": "exakt"}, "semantics is exakt"),
+        ({"step_mean_s": -0.1}, "step_mean_s is -0.1"),
+        ({"step_mean_s": 0}, "step_mean_s is 0.0"),
+        ({"workers": 0}, "workers is 0"),
+        ({"model_parallel": 0}, "model_parallel is 0"),
+        ({"data_parallel": None, "model_parallel": 4}, "model_parallel is 4, of 2 workers"),
+        ({"workers": 8}, "data_parallel × model_parallel is 2, of 8 workers"),
+        ({"model_parallel": 2}, "data_parallel × model_parallel is 4, of 2 workers"),
     ],
 )
 def test_a_row_that_contradicts_itself_is_stored_and_not_used(
     wrong: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     # Rounded numbers are no contradiction.
-    rounded = {**FINE, "rate": 165, "mfu": 1.0}
-    done = imported(tmp_path, [rounded, {**FINE, **wrong}], text=CHECKED)
-    assert done.kept == 1
-    assert dict(done.flagged) == {words: ["runs.csv:3"]}
+    rounded = {**FINE, "samples_per_s": 165, "mfu": 1.0}
+    lines = imported(tmp_path, [rounded, {**FINE, **wrong}])
+    assert lines[:2] == ["2 rows: 1 kept (1 point)", f"1 flagged, as runs.csv:3: {words}"]
     frame = dtsweep.load(tmp_path / "results")
     assert frame["status"].tolist() == ["ok", "skipped"]
     assert frame["flags"].map(list).tolist() == [[], ["implausible"]]
@@ -106,15 +80,20 @@ def test_a_row_that_contradicts_itself_is_stored_and_not_used(
     assert len(study.points) == len(frontier(study)) == 1
 
 
-def test_a_row_without_any_measured_number_or_without_workers_is_skipped(tmp_path: Path) -> None:
-    empty = {**FINE, "step_s": "", "rate": ""}
-    done = imported(tmp_path, [FINE, empty], text=CHECKED)
-    assert dict(done.skipped) == {"it has neither a step time nor a rate": ["runs.csv:3"]}
-    assert done.added == 1
-    done = imported(tmp_path, ROWS, text=MAP.replace('workers = "gpus"', ""))
-    (reason,) = done.skipped
-    assert reason == "workers are unknown: map a column, or add --set workers=1"
-    assert (done.rows, len(done.skipped[reason]), done.added) == (4, 4, 0)
+@pytest.mark.parametrize(
+    ("lacking", "words"),
+    [
+        ({"step_mean_s": None, "samples_per_s": None}, "it has neither a step time nor a rate"),
+        ({"workers": None}, "workers are unknown: the table needs a column workers"),
+        ({"semantics": "exakt"}, "semantics exakt is none of exact, "),
+    ],
+)
+def test_a_row_without_workers_or_measured_numbers_is_left_out(
+    lacking: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    _, skipped, last = imported(tmp_path, [FINE, {**FINE, **lacking}])
+    assert skipped.startswith(f"1 skipped, as runs.csv:3: {words}")
+    assert last.startswith("1 new row in")
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +101,9 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of a sweep, and rows of its workload and mode that are a thousand times faster."""
     folder = tmp_path_factory.mktemp("mixed")
     make_study(folder)
-    rows = [{**row, "step_ms": row["step_ms"] / 1000} for row in ROWS]
-    text = MAP.replace('"cnn"', '"Gpt"')
+    rows = [{**row, "step_mean_s": row["step_mean_s"] / 1000, "workload": "Gpt"} for row in ROWS]
     results = folder / "results" / "batchsize"
-    imported(folder, rows, results=results, text=text)
+    imported(folder, rows, results=results)
     return results
 
 
@@ -186,16 +164,15 @@ def test_with_imported_asks_for_both(mixed: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_measures_its_trials_next_to_imported_rows(tmp_path: Path) -> None:
-    rows = [{**row, "gpus": 1} for row in ROWS]
-    text = MAP.replace('"cnn"', '"Line"')
-    imported(tmp_path, rows, text=text)
+    rows = [{**row, "workers": 1, "workload": "Line"} for row in ROWS]
+    imported(tmp_path, rows)
     sweep = Sweep(workload=Line(), axes={"micro_batch": [8, 16]}, measure=QUICK)
     results = tmp_path / "results"
     for _ in range(2):
         dtsweep.run(sweep, results, in_process=True)
         counts = dtsweep.load(results).groupby("harness").size()
         assert counts.to_dict() == {"imported": 4, "in_process": 2}
-    assert imported(tmp_path, rows, text=text).added == 0
+    assert imported(tmp_path, rows)[-1].startswith("0 new rows")
 
 
 @pytest.mark.slow
@@ -214,19 +191,5 @@ def test_a_question_is_planned_next_to_imported_rows_with_settings_of_their_own(
 
     before = planned()
     assert before[1]
-    text = MAP.replace("[constants]", '[settings]\nfused = "precision"\n[constants]')
-    imported(tmp_path, ROWS, results=results, text=text)
+    imported(tmp_path, [{**row, "workload_fused": "bf16"} for row in ROWS], results=results)
     assert planned() == before
-
-
-def test_a_setting_of_another_type_than_in_the_results_is_refused(tmp_path: Path) -> None:
-    text = MAP.replace("[constants]", '[settings]\nlayers = "layers"\n[constants]')
-    imported(tmp_path, [{**ROWS[0], "layers": 4}], text=text)
-    with pytest.raises(SweepError, match=r"'layers' is text in the tables, and int64 in .* rename"):
-        imported(tmp_path, [{**ROWS[0], "layers": "few"}], text=text)
-    assert imported(tmp_path, [{**ROWS[0], "layers": 8}], text=text).added == 1
-
-
-def test_more_than_ten_thousand_rows_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match="more than 10,000 rows; split them"):
-        imported(tmp_path, ROWS[:1] * 10_001)

@@ -1,11 +1,11 @@
-"""Tables as trainers, spreadsheets and papers write them are read, or the refusal says how.
+"""CSV, JSON lines and Parquet are read, or the refusal says why, in one line.
 
-Rows are points and repeats by their settings and values, whatever their tables are called.
+Rows are points and repeats by their settings and values.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -15,274 +15,159 @@ import pytest
 
 import dtsweep
 from dtsweep.errors import SweepError
-from dtsweep.foreign_tables import Imported
-from tests.conftest import Command
-from tests.foreign_tables import maps
-from tests.foreign_tables.maps import columns_of, imported
-
-MAP = """
-[columns]
-workers = "GPUs"
-micro_batch = "batch"
-samples_per_s = "rate"
-[constants]
-accumulation = 1
-sync = "ddp"
-"""
+from dtsweep.foreign_tables import store_table
+from tests.cli.called import called
+from tests.foreign_tables.tables import NO_NAMES, ROW, imported, stored
 
 
-def stored(folder: Path, table: str | bytes, more: str = "", **options: Any) -> pd.DataFrame:
-    """Results of a table, by the map and these further lines."""
-    return maps.stored(folder, table, MAP + more, **options)
-
-
-# As people write them
-
-
-@pytest.mark.parametrize(
-    ("table", "read", "rate", "refused_without"),
-    [
-        (
-            'GPUs,batch,rate\n4,8,"5,120"\n',
-            "thousands = ','",
-            5120,
-            "runs.csv:2: rate = '5,120' .* thousands",
-        ),
-        # Points between thousands are not taken for decimal ones.
-        ("GPUs;batch;rate\n4;8;1.120\n", "sep = ';'", 1.12, "one column, 'GPUs;batch;.* `sep`"),
-    ],
-)
-def test_numbers_are_read_by_the_map_and_the_refusal_names_its_option(
-    table: str, read: str, rate: float, refused_without: str, tmp_path: Path
-) -> None:
-    with pytest.raises(SweepError, match=refused_without):
-        stored(tmp_path, table)
-    frame = stored(tmp_path, table, f"[read]\n{read}\n")
-    assert frame["samples_per_s"].tolist() == [rate]
-
-
-def test_a_spreadsheets_table_is_read_by_the_map(tmp_path: Path) -> None:
-    table = "GPUs;batch;rate;Größe\n4;8;1.120,5;mittel\n".encode("cp1252")
-    with pytest.raises(SweepError, match=r"can't be read: .*decode.*; \[read\] .* `encoding`$"):
-        stored(tmp_path, table)
-    with pytest.raises(SweepError, match=r"Expected 1 fields in line 2, saw 2; \[read\] .*`sep`"):
-        stored(tmp_path, table, '[read]\nencoding = "cp1252"\n')
-    read = '[settings]\nsize = "Größe"\n[read]\nsep = ";"\ndecimal = ","\nthousands = "."\n'
-    frame = stored(tmp_path, table, f'{read}encoding = "cp1252"\n')
-    assert frame["samples_per_s"].tolist() == [1120.5]
-    assert frame["workload_size"].tolist() == ["mittel"]
-
-
-@pytest.mark.parametrize(
-    ("text", "rate"),
-    [("0.125", 0.125), ("12.5", 12.5), ("1.120", 1120), ("-1.120.500,25", -1120500.25)],
-)
-def test_only_groups_of_three_digits_are_thousands(text: str, rate: float, tmp_path: Path) -> None:
-    table, read = f"GPUs;batch;rate\n4;8;{text}\n", '[read]\nsep = ";"\ndecimal = ","\n'
-    frame = stored(tmp_path, table, f'{read}thousands = "."\n')
-    assert frame["samples_per_s"].tolist() == [rate]
-    if text == "1.120":
-        words = r'thousands: give `thousands = "\."`, or leave `decimal` out$'
-        with pytest.raises(SweepError, match=words):
-            stored(tmp_path, table, read)
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_files_are_read_with_the_places_of_their_rows(ending: str, tmp_path: Path) -> None:
+    rows = [{**ROW, "step_mean_s": step_s, "workload_fused": True} for step_s in (0.1, 0.2)]
+    table = pd.DataFrame(rows)
+    path = tmp_path / f"runs.{ending}"
+    if ending == "csv":
+        # A byte order mark is no part of a name, and a blank line counts.
+        text = table.to_csv(index=False).replace("\n", "\n\n", 1)
+        path.write_bytes(text.encode("utf-8-sig"))
+    elif ending == "jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        table.to_parquet(path)
+    store_table(path, NO_NAMES, results=tmp_path / "results")
+    frame = dtsweep.load(tmp_path / "results")
+    assert frame["step_mean_s"].tolist() == [0.1, 0.2]
+    assert frame["workload_fused"].tolist() == [True, True]
+    first = 3 if ending == "csv" else 1
+    places = [f"runs.{ending}:{number}" for number in (first, first + 1)]
+    assert frame["imported_from"].tolist() == places
 
 
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("runs.parquet", "", "its ending is none of .csv, .json, .jsonl, .ndjson"),
-        ("runs.csv", "GPUs,batch,rate\n", "it has no rows"),
-        ("runs.csv", "GPUs,rate,rate\n1,2,3\n", "two columns of GPUs, rate, rate have one name"),
-        ("runs.jsonl", "[1]\n", 'a row is not an object such as {"a": 1}'),
+        ("runs.xlsx", "", "its ending is none of .csv, .jsonl, .ndjson, .parquet"),
+        ("runs.csv", "", "No columns to parse from file"),
+        ("runs.csv", "workers\n", "it has 0 rows, and 1 to 10,000 are read at once"),
+        ("runs.csv", "workers\n" + "1\n" * 10_001, "it has 10001 rows, and 1 to 10,000"),
+        ("runs.csv", "workers,mfu\n1,1,1\n", "its rows have more cells than the header"),
+        ("runs.csv", "workers,mfu\n1,1\n1,1,1\n", "Expected 2 fields in line 3, saw 3"),
+        ("runs.csv", "workers;mfu\n1;1\n", "column 'workers;mfu' is none that a table can give"),
+        ("runs.csv", "workers,status\n1,ok\n", "--name OURS=status renames it"),
+        (
+            "runs.csv",
+            "workers,mfu\ntwo,1\n",
+            "trials.workers: Failed to parse string: 'two'",
+        ),
+        ("runs.csv", "workers,mfu\n1_0,1\n", "Failed to parse string: '1_0'"),
+        ("runs.csv", "workers,mfu\n1.5,1\n", "Float value 1.500000 was truncated"),
+        ("runs.jsonl", "[1]\n", "column '0' is none that a table can give"),
         ("runs.jsonl", '{"a":\n', "Expecting value: line 1 column 6 (char 5)"),
+        ("runs.jsonl", "[" * 100_000, "maximum recursion depth"),
+        ("runs.jsonl", '{"workload_lr": [1]}\n', "Expected bytes, got a 'list' object"),
+        ("runs.jsonl", '{"workload_a\\nb": 1}\n', "is none that a table can give"),
+        ("runs.parquet", "PAR1", "can't be read"),
     ],
 )
-def test_what_no_option_mends_is_refused_without_a_hint(
+def test_what_cannot_be_read_is_one_line_before_anything_is_stored(
     name: str, text: str, words: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(SweepError, match=re.escape(words) + "$"):
-        stored(tmp_path, text, name=name)
+    with pytest.raises(SweepError, match=re.escape(words)) as caught:
+        imported(tmp_path, text, name=name)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "results").exists()
 
 
-OBJECTS = [{"GPUs": 4, "batch": 8, "rate": rate, "log": [1, 2]} for rate in (100, 64.5)]
+def test_a_file_that_is_gone_and_a_pipe_are_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    for name, said in (("gone.csv", "No such file"), ("pipe.csv", "it is a pipe, not a file")):
+        with pytest.raises(SweepError, match=said):
+            store_table(tmp_path / name, NO_NAMES, results=tmp_path / "r")
 
 
-@pytest.mark.parametrize(
-    ("name", "table", "rates"),
-    [
-        # A byte order mark is no part of a name.
-        ("runs.csv", "GPUs,batch,rate\n4,8,100\n".encode("utf-8-sig"), [100]),
-        # An object over many lines is a row; of a list each is one.
-        ("train_results.json", json.dumps(OBJECTS[0], indent=2), [100]),
-        ("runs.json", json.dumps(OBJECTS, indent=2), [100, 64.5]),
-    ],
-)
-def test_files_are_read_as_trainers_write_them(
-    name: str, table: str | bytes, rates: list[float], tmp_path: Path
-) -> None:
-    frame = stored(tmp_path, table, name=name)
-    assert (frame["workers"].tolist(), frame["samples_per_s"].tolist()) == ([4] * len(rates), rates)
-    if len(rates) > 1:
-        assert frame["imported_from"].tolist() == ["runs.json:1", "runs.json:2"]
-
-
-@pytest.mark.parametrize("name", ["Sharding Strategy", "`Sharding Strategy`"])
-def test_a_text_is_a_setting(name: str, tmp_path: Path) -> None:
-    table = "GPUs,batch,rate,Sharding Strategy\n4,8,100,FULL_SHARD\n"
-    frame = stored(tmp_path, table, f'[settings]\nsharding = "{name}"\n')
-    assert frame["workload_sharding"].tolist() == ["FULL_SHARD"]
-
-
-def test_a_row_longer_than_the_header_is_refused_with_both_numbers(tmp_path: Path) -> None:
-    table = "GPUs,batch,rate\n4,8,100\n4,8,100,1\n"
-    with pytest.raises(SweepError, match=r"runs.csv.* Expected 3 fields in line 3, saw 4; .*`sep`"):
-        stored(tmp_path, table)
-
-
-def test_a_draft_of_a_map_is_made_from_the_header(tmp_path: Path, forked_command: Command) -> None:
-    (tmp_path / "runs.csv").write_text("workers,global_batch,step_mean_s,strategy\n4,8,0.1,FULL\n")
-    done = forked_command("import", "runs.csv", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    (tmp_path / "map.toml").write_text(done.stdout)
-    command = ["import", "runs.csv", "--map", "map.toml", "--results", "results"]
-    assert forked_command(*command, folder=tmp_path).returncode == 0
-    (trial,) = dtsweep.load(tmp_path / "results").to_dict("records")
-    assert (trial["workers"], trial["step_mean_s"], trial["samples_per_s"]) == (4, 0.1, 80)
-    assert trial["workload_strategy"] == "FULL"
-
-
-# Odd cells, names and numbers
-
-COLUMNS = {
-    **{"workers": "gpus", "micro_batch": "batch", "step_mean_s": "step_s", "step_p50_s": "p50"},
-    **{"samples_per_s": "rate", "mfu": "mfu", "memory_peak_bytes": "memory", "loss_last": "loss"},
-    **{"global_batch": "global", "backend": "backend", "model_parallel": "tensor"},
-}
-CONSTANTS = ["accumulation=1", "sync=ddp"]
-ROW = {"gpus": 2, "batch": 8, "step_s": 0.1}
-
-
-def of_row(folder: Path, row: dict[str, Any], *, setting: str = "lr") -> pd.DataFrame:
-    """Results of a table of one row."""
-    settings = columns_of({setting: "lr"}, row)
-    parts = f"[columns]\n{columns_of(COLUMNS, row)}\n[settings]\n{settings}\n"
-    table = json.dumps(row) + "\n"
-    return maps.stored(folder, table, parts, name="runs.jsonl", constants=CONSTANTS)
+def test_a_mistake_in_names_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("gpus,mfu\n1,1\n")
+    command = ("import", tmp_path / "runs.csv", "--results", tmp_path / "r", "--name")
+    with pytest.raises(SweepError, match="no column 'gpu'; did you mean 'gpus'"):
+        called(*command, "workers=gpu")
+    with pytest.raises(SweepError, match="--name 'workers' must be OURS=THEIRS"):
+        called(*command, "workers")
+    with pytest.raises(SweepError, match="once for each column"):
+        called(*command, "workers=gpus", "--name", "workers=mfu")
+    with pytest.raises(SweepError, match="two columns of mfu, mfu have one name"):
+        called(*command, "mfu=gpus")
+    assert called("import", tmp_path / "runs.csv").exit_code == 2
 
 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"step_s": None, "p50": 0.1, "rate": 140}, None),
-        ({"mfu": float("nan"), "loss": float("nan")}, None),
-        ({"memory": 0}, None),
-        ({"global": 16}, None),
-        ({"global": 64}, "global_batch is 64, and groups × micro_batch × accumulation 16"),
+        ({"step_mean_s": None, "step_p50_s": 0.1, "samples_per_s": 140}, None),
+        ({"mfu": float("nan"), "loss_last": float("inf")}, None),
+        ({"global_batch": 16}, None),
+        ({"global_batch": 64}, "global_batch is 64, and groups × micro_batch × accumulation 16"),
         ({"mfu": -0.1}, "mfu is -0.1"),
     ],
 )
 def test_a_contradiction_is_flagged_and_an_honest_row_is_not(
     more: dict[str, Any], words: str | None, tmp_path: Path
 ) -> None:
-    (trial,) = of_row(tmp_path, {**ROW, **more}).to_dict("records")
+    (trial,) = stored(tmp_path, [{**ROW, **more}], name="runs.jsonl").to_dict("records")
     if words is None:
         assert trial["status"] == "ok", trial["implausible"]
-        assert pd.isna(trial["mfu"])
-        assert pd.isna(trial["memory_peak_bytes"])
+        assert pd.isna([trial["mfu"], trial["loss_last"]]).all()
     else:
         assert trial["status"] == "skipped"
         assert words in trial["implausible"]
 
 
-@pytest.mark.parametrize(
-    ("more", "setting", "said"),
-    [
-        ({"gpus": 10**400}, "lr", "is not a whole number"),
-        ({"step_s": "1_0"}, "lr", "runs.jsonl:1: step_s = '1_0' is not a number"),
-        ({"step_s": "١"}, "lr", "is not a number"),
-        ({"lr": 1}, '"our\\nrate"', "can't be the name of a column of results"),
-    ],
-)
-def test_what_cannot_be_stored_is_one_line_before_anything_is(
-    more: dict[str, Any], setting: str, said: str, tmp_path: Path
-) -> None:
-    with pytest.raises(SweepError, match=re.escape(said)):
-        of_row(tmp_path, {**ROW, **more}, setting=setting)
-    assert not (tmp_path / "results").exists()
+def test_an_unknown_mode_has_no_semantics_but_of_one_worker(tmp_path: Path) -> None:
+    rows = [{**ROW, "workers": workers, "sync": "horovod"} for workers in (1, 2)]
+    assert stored(tmp_path, rows)["semantics"].tolist() == ["exact", "unknown"]
 
 
-@pytest.mark.parametrize(("value", "text"), [(2**64, "18446744073709551616"), ([1, 2], "[1, 2]")])
-def test_a_setting_of_any_value_is_stored(value: Any, text: str, tmp_path: Path) -> None:
-    # A step of 1e-310 s has an infinite rate, and leaves its results readable.
-    row = {**ROW, "lr": value, "step_s": 1e-310}
-    assert of_row(tmp_path, row)["workload_lr"].tolist() == [text]
-
-
-@pytest.mark.parametrize("values", [(None, 3), (3, None), (None, "few")])
-def test_a_setting_without_values_has_no_type(values: tuple[Any, Any], tmp_path: Path) -> None:
-    for gpus, value in enumerate(values, start=1):
-        frame = of_row(tmp_path, {**ROW, "gpus": gpus, "lr": value})
-    assert frame["workload_lr"].isna().sum() == 1
-
-
-def test_a_name_that_python_would_change_is_found_and_an_unknown_mode_has_no_semantics(
-    tmp_path: Path,
-) -> None:
-    text = maps.MAP.replace("step_ms / 1000", "step_µs / 1000000").replace("ddp", "horovod")
-    text = text.replace('precision = "precision"', 'memory_peak_bytes = "gib * 1024 * 1024 * 1024"')
-    table = "gpus,batch,step_µs,gib\n1,8,190000,80.1\n2,8,200000,80.1\n"
-    frame = maps.stored(tmp_path, table, text)
-    assert frame["step_mean_s"].tolist() == [0.19, 0.2]
-    assert frame["semantics"].tolist() == ["exact", "unknown"]
-    # Bytes are whole.
-    assert frame["memory_peak_bytes"].tolist() == [round(80.1 * 2**30)] * 2
-
-
-# Points and repeats
-
-
-def added(folder: Path, text: str, *, name: str = "runs.csv") -> tuple[Imported, pd.DataFrame]:
-    """Import a table; lines are separated by spaces."""
-    header = text.split(maxsplit=1)[0].split(",")
-    settings = columns_of({"lr": "lr", "commit": "commit"}, header)
-    parts = f"[columns]\n{columns_of(COLUMNS, header)}\n[settings]\n{settings}"
-    table = "\n".join(text.split()) + "\n"
-    done = imported(folder, table, parts, name=name, constants=[*CONSTANTS, "source=lab"])
-    return done, dtsweep.load(folder / "results")
+@pytest.mark.parametrize("values", [(None, 3), (3, None), (3, "few")])
+def test_a_setting_has_the_type_of_its_values(values: tuple[Any, Any], tmp_path: Path) -> None:
+    for workers, value in enumerate(values, start=1):
+        row = {**ROW, "workers": workers, "workload_layers": value}
+        frame = stored(tmp_path, [row], name="runs.jsonl")
+    # A number in one table and text in another is text.
+    expected = [value if "few" not in values else str(value) for value in values]
+    layers = frame["workload_layers"]
+    assert layers.astype(object).where(layers.notna(), None).tolist() == expected
 
 
 @pytest.mark.parametrize(
     ("name", "values", "repeats"),
     [
-        ("backend", "nccl gloo", [1, 1]),
-        ("tensor", "1 2", [1, 1]),
-        ("commit", "12e9999 77e4321", [1, 1]),
-        ("commit", "5e00 5.0", [1, 1]),
-        ("commit", "1.2.3e5 1.2.3e6", [1, 1]),
+        ("backend", ["nccl", "gloo"], [1, 1]),
+        ("model_parallel", [1, 2], [1, 1]),
+        ("workload_commit", ["12e9999", "77e4321"], [1, 1]),
         # Whole numbers are equal however they are written.
-        ("lr", "1 1.0 2.5", [1, 2, 1]),
+        ("workload_lr", [1, 1.0, 2.5], [1, 2, 1]),
     ],
 )
 def test_rows_that_differ_in_a_setting_are_two_points(
-    name: str, values: str, repeats: list[int], tmp_path: Path
+    name: str, values: list[Any], repeats: list[int], tmp_path: Path
 ) -> None:
-    rows = [f"2,8,0.1{number},{value}" for number, value in enumerate(values.split())]
-    done, frame = added(tmp_path, f"gpus,batch,step_s,{name} {' '.join(rows)}")
-    assert done.points == 2
-    assert frame["repeat"].tolist() == repeats
+    rows = [
+        {**ROW, "global_batch": 16, "data_parallel": None, "accumulation": None, name: value}
+        | {"step_mean_s": 0.1 + index / 100}
+        for index, value in enumerate(values)
+    ]
+    lines = imported(tmp_path, rows, name="runs.jsonl")
+    assert "(2 points)" in lines[0]
+    assert dtsweep.load(tmp_path / "results")["repeat"].tolist() == repeats
 
 
-def test_tables_of_other_names_are_added_and_renamed_ones_are_not(tmp_path: Path) -> None:
-    header = "gpus,batch,step_s"
-    added(tmp_path, f"{header} 2,8,0.1 2,8,0.11", name="one.csv")
-    done, frame = added(tmp_path, f"{header} 2,8,0.2 2,8,0.3", name="two.csv")
-    assert done.added == 2
-    assert sorted(frame["step_mean_s"]) == [0.1, 0.11, 0.2, 0.3]
-    assert sorted(frame["repeat"]) == [1, 2, 3, 4]
-    done, _ = added(tmp_path, f"{header} 2,8,0.3 2,8,0.2", name="three.csv")
-    assert done.added == 0
-    # A changed row is a further repeat; equal rows of one table are all kept, once.
+def test_a_changed_table_adds_its_new_rows_as_repeats(tmp_path: Path) -> None:
+    def rows(*steps_s: float) -> list[dict[str, Any]]:
+        return [{**ROW, "step_mean_s": step_s} for step_s in steps_s]
+
+    assert imported(tmp_path, rows(0.1, 0.11))[-1].startswith("2 new rows")
+    assert imported(tmp_path, rows(0.11, 0.1))[-1].startswith("0 new rows")
+    # Equal rows of one table are all kept, once.
     for count in (2, 0):
-        done, frame = added(tmp_path, f"{header} 2,8,0.4 2,8,0.4", name="two.csv")
-        assert done.added == count
-    assert sorted(frame["step_mean_s"]) == [0.1, 0.11, 0.2, 0.3, 0.4, 0.4]
+        assert imported(tmp_path, rows(0.4, 0.4))[-1].startswith(f"{count} new rows")
+    frame = dtsweep.load(tmp_path / "results")
+    assert sorted(frame["step_mean_s"]) == [0.1, 0.11, 0.4, 0.4]
+    assert sorted(frame["repeat"]) == [1, 2, 3, 4]

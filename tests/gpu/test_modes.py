@@ -15,7 +15,7 @@ from dtsweep import Measure, Point, Resources, Sweep, workloads
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.session.attempt import run_attempt
 from dtsweep.session.in_process import only_rank
-from dtsweep.sweep.compressions import CODINGS, COMPRESSIONS
+from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.task import task_of
 from dtsweep.worker.rank import RankContext
@@ -45,20 +45,9 @@ def test_a_mode_trains_with_one_rank_on_nccl(rank: RankContext, mode: str, preci
     measured(rank, Point(workload=WORKLOAD, micro_batch=4, sync=mode, precision=precision))
 
 
-@pytest.mark.parametrize("coding", ["none", *CODINGS])
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_a_compression_works_with_one_rank_on_nccl(
-    rank: RankContext, compression: str, coding: str
-) -> None:
-    if coding != "none" and not COMPRESSIONS[compression].can_be_coded:
-        pytest.skip("its payloads can't be coded")
-    point = Point(
-        workload=WORKLOAD,
-        micro_batch=4,
-        compression=compression,
-        compression_coding=None if coding == "none" else coding,
-    )
-    row = measured(rank, point)
+def test_a_compression_works_with_one_rank_on_nccl(rank: RankContext, compression: str) -> None:
+    row = measured(rank, Point(workload=WORKLOAD, micro_batch=4, compression=compression))
     assert row["compress_s"] > 0
     assert row["compression_error"] > 0
 

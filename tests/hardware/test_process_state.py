@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -31,7 +30,6 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "environment variables (HOME)": lambda: os.environ.pop("HOME"),
     "working directory": move_to_a_removed_folder,
     "sys.path": lambda: sys.path.insert(0, "/nowhere"),
-    "handler of SIGUSR2": lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
     "sys.stdout": lambda: setattr(sys, "stdout", sys.__stderr__),
     "file descriptor 1": lambda: os.close(1),
 }
@@ -46,7 +44,6 @@ def snapshot() -> list[Any]:
         Path.cwd(),
         list(sys.path),
         os.sched_getaffinity(0),
-        signal.getsignal(signal.SIGUSR2),
         sys.stdout,
         os.fstat(1).st_ino,
     ]

@@ -370,6 +370,13 @@ def test_equal_batches_are_one_models_unless_their_ranks_exchange_gradients(
     assert ranks_per_model(ranks) == sizes
 
 
+def test_workers_with_parts_of_a_sequence_exchange_gradients_and_share_a_model() -> None:
+    # Two groups of two; FSDP shards over all four.
+    ranks = [rank_of("aabb"[rank], data_ranks=[0, 1, 2, 3]) for rank in range(4)]
+    assert ranks_per_model(ranks) == [1] * 4
+    assert ranks_per_model(ranks, context=2) == [2] * 4
+
+
 def seen_on(batches: str | None, *, gradients: Sequence[float], **other: Any) -> Any:
     """What a rank sends of a step with these gradients, whose parameters are the same numbers."""
     sums = [(value, abs(value), 9) for value in gradients]

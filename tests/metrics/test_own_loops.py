@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dtsweep.loops.loader_watch import LoaderCount, samples_per_step
+from dtsweep.metrics.breakdown import Row
 from dtsweep.metrics.own_loops import broken_promise, counted_columns, with_counted_samples
 from dtsweep.metrics.rank_result import Measured
+from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import Point
+from dtsweep.workloads.own import Script
 
 
 @pytest.mark.parametrize(
@@ -79,11 +83,17 @@ def of_ranks(*counts: float | None, **fields: object) -> list[Measured]:
     ranks = []
     for count in counts:
         rank = object.__new__(Measured)
-        values = dict.fromkeys(names.split()) | {"samples_per_step": count} | fields
+        values = dict.fromkeys(names.split()) | {"samples_per_step": count, "untaken": ()} | fields
         for name, value in values.items():
             object.__setattr__(rank, name, value)
         ranks.append(rank)
     return ranks
+
+
+def counted(ranks: list[Measured], row: Row) -> Row:
+    """Columns of a loop that promises no grid."""
+    point = Point(workers=len(ranks), sync=AS_WRITTEN)
+    return counted_columns(with_counted_samples(point, ranks), ranks, row)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +111,8 @@ def of_ranks(*counts: float | None, **fields: object) -> list[Measured]:
 def test_rates_are_those_of_all_counted_samples(
     counts: tuple[float | None, ...], fields: dict[str, Any], factor: Any, global_batch: int
 ) -> None:
-    row = {"samples_per_s": 10.0, "energy_j_per_sample": 8.0}
-    columns = counted_columns(of_ranks(*counts, **fields), row)
+    row = {"samples_per_s": 10.0, "energy_j_per_sample": 8.0, "flags": []}
+    columns = counted(of_ranks(*counts, **fields), row)
     assert columns.get("global_batch") == global_batch
     if factor is None:
         assert columns["samples_per_s"] is columns["energy_j_per_sample"] is None
@@ -118,12 +128,54 @@ def test_a_point_has_the_samples_of_a_worker_where_all_have_as_many() -> None:
 
 
 def test_ranks_per_model_are_stored_and_of_one_worker_there_is_nothing_to_compare() -> None:
-    assert counted_columns(of_ranks(8.0, 8.0, model_parallel=2), {})["model_parallel"] == 2
-    assert counted_columns(of_ranks(8.0), {})["model_parallel"] == 1
+    row: Row = {"flags": []}
+    assert counted(of_ranks(8.0, 8.0, model_parallel=2), row)["model_parallel"] == 2
+    assert counted(of_ranks(8.0), row)["model_parallel"] == 1
+
+
+@pytest.mark.parametrize(
+    ("counts", "fields", "rate"),
+    [
+        # 2 models of 2 workers, 8 samples each: what the row has by grid is right.
+        ((8.0,) * 4, {"model_parallel": 2}, 10.0),
+        # How they share a model is unknown: the promise holds.
+        ((8.0,) * 4, {}, 10.0),
+        # The row has 1 sample for each model, as where workers have other numbers of them.
+        ((8.0, None, 8.0, None), {}, 80.0),
+        ((8.0, None, 4.0, None), {}, None),
+    ],
+)
+def test_samples_of_a_promised_grid_count_once_for_each_model(
+    counts: tuple[float | None, ...], fields: dict[str, Any], rate: float | None, tmp_path: Path
+) -> None:
+    reasons = [None if count else "no DataLoader" for count in counts]
+    ranks = [
+        of_ranks(count, samples_reason=reason, **fields)[0]
+        for count, reason in zip(counts, reasons, strict=True)
+    ]
+    point = with_counted_samples(promised(tmp_path, workers=4, tp=2), ranks)
+    columns = counted_columns(point, ranks, {"samples_per_s": 10.0, "flags": []})
+    assert columns["samples_per_s"] == rate
+    assert columns.get("global_batch") == (16 if rate else None)
+    assert columns["model_parallel"] == 2
+    assert (columns["samples_reason"] is None) == (rate is not None)
+
+
+def promised(folder: Path, *, workers: int, tp: int) -> Point:
+    (folder / "train.py").touch()
+    script = Script(str(folder / "train.py"), names={"tensor_parallel": "tp"}, args={"tp": tp})
+    return Point(workload=script, workers=workers, sync=AS_WRITTEN)
+
+
+def test_a_setting_that_no_data_loader_of_any_worker_has_is_flagged() -> None:
+    ranks = of_ranks(8.0, 8.0, untaken=["num_workers", "pin_memory"])
+    assert counted(ranks, {"flags": ["drift"]})["flags"] == ["drift", "loader_unchanged"]
+    # A stage of a pipeline without a loader is not one that leaves the loop's as they are.
+    assert counted([ranks[0], *of_ranks(8.0)], {"flags": []})["flags"] == []
 
 
 def test_the_latency_of_local_updates_is_the_mean_step() -> None:
-    row = {"step_mean_s": 3.0, "step_p50_s": 1.0}
+    row = {"step_mean_s": 3.0, "step_p50_s": 1.0, "flags": []}
     for semantics, latency_s in (("local", 3.0), ("exact", 1.0)):
         ranks = of_ranks(4.0, 4.0, semantics=semantics)
-        assert counted_columns(ranks, row)["latency_s"] == latency_s
+        assert counted(ranks, row)["latency_s"] == latency_s

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtsweep.metrics.plausible import JUDGED_COLUMNS, contradictions, plausibility_columns
-from dtsweep.metrics.rank_result import samples_of
 from dtsweep.results.schema import TRIALS
 from dtsweep.sweep.mode_info import Grid, ModeInfo
 from dtsweep.sweep.modes import mode_of
@@ -199,14 +198,6 @@ class Halves(Point):
     @property
     def mode(self) -> ModeInfo:
         return replace(mode_of("ddp"), grid=lambda _: Grid(data=1, model=2))
-
-
-def test_a_workers_samples_are_those_that_it_was_dealt() -> None:
-    point = Point(workers=2, micro_batch=4, accumulation=2, balance="static")
-    _, results = marked([outcome(STEADY, samples_per_pass=6), outcome(STEADY)])
-    # Of a loop of the user nothing is dealt.
-    measured = [result.measured for result in results.values() if result.measured]
-    assert [samples_of(point, rank) for rank in measured] == [12, 8]
 
 
 def test_the_arithmetic_of_a_worker_with_a_part_of_a_model_is_not_judged() -> None:

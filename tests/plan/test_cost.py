@@ -73,7 +73,7 @@ def test_several_types_or_an_unknown_size_give_a_range() -> None:
 def test_the_cost_is_that_of_each_world_for_its_time_with_starts_and_idle_nodes() -> None:
     sweep = sweep_of([1, 9], gpus_per_worker=1)
     plan = plan_of(sweep)
-    seconds = {time.world.workers: time.seconds for time in session_times(sweep, plan.to_run, [])}
+    seconds = {world.workers: time_s for world, time_s in session_times(sweep, plan.to_run, [])}
     assert sum(seconds.values()) == pytest.approx(plan.duration.middle_s)
     cost = planned_cost(sweep, plan, nodes_of_prices(sweep, PRICES))
     assert cost is not None

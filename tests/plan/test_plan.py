@@ -139,9 +139,9 @@ def test_a_world_whose_trials_all_divide_their_state_has_a_canary_in_a_mode_of_i
     axes = {"micro_batch": [1, 4, 64], "accumulation": [2], "sync": modes, "node_size": [None]}
     point = canary_of(group_of({"workers": [2], **axes})).point
     assert (point.sync in modes, point.micro_batch, point.accumulation) == (True, 4, 1)
-    coded = {"sync": ["zero1"], "compression": ["int8"], "compression_coding": ["zstd"]}
-    compressed = group_of({"workers": [2], **coded})
-    plain = replace(compressed[0].point, compression=None, compression_coding=None)
+    thinned = {"sync": ["zero1"], "compression": ["topk"], "compression_ratio": [0.1]}
+    compressed = group_of({"workers": [2], **thinned})
+    plain = replace(compressed[0].point, compression=None, compression_ratio=None)
     assert canary_of(compressed).point == plain
     nodes = group_of({"workers": [4], "micro_batch": [4], "sync": ["hsdp"], "node_size": [2]})
     assert (canary_of(nodes).point.sync, canary_of(nodes).point.node_size) == ("hsdp", 2)

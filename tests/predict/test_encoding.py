@@ -16,6 +16,7 @@ from dtsweep.predict.encoding import (
     setups_of_settings,
     usable_trials,
 )
+from dtsweep.predict.limits import reasons_of
 from dtsweep.predict.setups import Setups
 from dtsweep.sweep.point import Point
 from tests import frames
@@ -177,13 +178,18 @@ def test_nodes_are_those_given_else_the_most_frequent_else_filled_like_the_measu
     assert setups_of_settings(settings, encoding).nodes.tolist() == [3, 4, 4]
 
 
-def test_a_slow_ranks_factor_is_known_and_no_setting_to_learn() -> None:
-    slow = ((2, None, None), (2, 2, None), (2, 2, "static"), (3, 3, "dynamic"))
-    points = [
-        Point(workers=workers, slow_rank=factor, balance=balance)
-        for workers, factor, balance in slow
-    ]
+def test_points_that_load_their_batches_in_another_way_are_another_setting() -> None:
+    points = [Point(), Point(loader_workers=1), Point(loader_workers=1, copy_ahead=True)]
     encoding = encoding_of(trials(*settings_of_points(points), samples_per_s=1.0))
-    assert (encoding.categories, encoding.numbers) == (("balance",), {})
-    # Shares by speed: 2 samples in 1 + 1/2 times the rate, 3 in 2 + 1/3.
-    assert setups_of(points, encoding).slowness == pytest.approx([1, 2, 4 / 3, 9 / 7])
+    assert encoding.categories == ("loader_workers", "prefetch", "copy_ahead")
+    asked = [*points, Point(loader_workers=4)]
+    measured = setups_of(points, encoding)
+    reasons = reasons_of(setups_of(asked, encoding), measured)
+    assert reasons == (None, None, None, "unsupported: measured loader_workers: 1, none")
+
+
+def test_a_slow_ranks_factor_is_known_and_no_setting_to_learn() -> None:
+    points = [Point(workers=2), *(Point(workers=workers, slow_rank=2) for workers in (2, 3))]
+    encoding = encoding_of(trials(*settings_of_points(points), samples_per_s=1.0))
+    assert (encoding.categories, encoding.numbers) == ((), {})
+    assert setups_of(points, encoding).slowness.tolist() == [1, 2, 2]

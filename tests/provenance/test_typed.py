@@ -25,7 +25,6 @@ import numpy as np
 WIDTH = 3
 SIZES = {"small": (1, 2), "large": (3, 4)}
 UNUSED = 5
-LOCAL = 6
 
 class Scaler:
     def __init__(self, factor):
@@ -77,8 +76,7 @@ class Own:
 
     @staticmethod
     def batch(samples, device):
-        LOCAL = samples.UNUSED
-        return Path("data"), LOCAL
+        return Path("data"), samples.UNUSED
 
     def loss(self, model, batch): ...
 
@@ -155,9 +153,9 @@ EDITS: list[tuple[str, str, set[str]]] = [
     ("@dataclass(", "@dataclass(order=True, ", {"class Own"}),
     ("self.factor = factor", "self.factor = -factor", {"class Scaler"}),
     ("UNUSED = 5", "UNUSED = 6", set()),
-    ("LOCAL = 6", "LOCAL = 7", set()),
     ("def unused():\n    return 1", "def unused():\n    return 2", set()),
     ("x * 2", "x  *  2  # twice\n        ", set()),
+    ("def helper():", 'def helper():\n    """Make the function."""', set()),
     ("class Net(Block):", "# a net\n\nclass Net(Block):", set()),
 ]
 

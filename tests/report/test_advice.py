@@ -64,14 +64,15 @@ def test_points_are_said_to_be_limited_by_which_number_with_what_to_try() -> Non
     assert columns["limited by"] == ["input", "input", "not known"]
     assert columns["because"][0] == "loading batches 60 ± 2 % of the step"
     tried = columns["try next"]
-    assert (tried[0], tried[2]) == ("workload, micro_batch", "")
+    assert (tried[0], tried[2]) == ("loader_workers, copy_ahead, pin_memory", "")
     assert bounds_counted(rows).numbers == {"counts": {"input": 2, "not known": 1}}
     first, _, unknown = json.loads(json.dumps(bounds_json(rows)))
     assert (first["bound"], unknown["bound"], unknown["bound_share"]) == ("input", None, None)
     assert first["next_axes"][0] == {
-        "axis": "workload",
+        "axis": "loader_workers",
         "at_most_share": 0.6,
-        "why": "let batch() keep, decode beforehand or load ahead what it gives",
+        "why": "processes make the next batches while a step computes; they need cores of their "
+        "own",
     }
     assert unknown["next_axes"] == []
 

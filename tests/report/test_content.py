@@ -125,7 +125,7 @@ def test_labels_leave_quiet_settings_out_where_they_are_the_default() -> None:
 @pytest.mark.slow
 def test_labels_say_what_travels_and_tell_settings_of_a_compression_apart() -> None:
     rows: list[dict[str, Any]] = [
-        {"compression": "int8", "compression_coding": "zstd"},
+        {"compression": "int8"},
         {"compression": "topk", "compression_ratio": 0.01},
         {"compression": "topk", "compression_ratio": 0.123456789},
         {"compression": "powersgd", "compression_rank": 4, "sync": "ring"},
@@ -137,7 +137,7 @@ def test_labels_say_what_travels_and_tell_settings_of_a_compression_apart() -> N
     assert exact.title == "Frontier · exact updates · ddp"
     assert other.title == "Frontier · lossy updates"
     assert sorted(other.labels) == [
-        "ddp int8 zstd",
+        "ddp int8",
         "ddp topk ratio=0.01",
         "ddp topk ratio=0.123457",
         "ring powersgd rank=4",
@@ -200,8 +200,7 @@ def test_models_are_named_by_what_tells_them_apart() -> None:
     assert content.frontiers[0].labels.to_list() == ["ddp fp32", "ddp bf16"]
     assert content.notes[0].text == (
         "2 models (by workload and model_digest), each on frontiers and ladders of its own: "
-        "workload.layers=1 (25,300 parameters, 1.000M FLOP a sample); "
-        "workload.layers=2 (512.0k parameters, 2.000M FLOP a sample)."
+        "workload.layers=1; workload.layers=2."
     )
 
 
@@ -213,7 +212,7 @@ def test_settings_that_two_models_share_name_neither(digest: str | None) -> None
     content = content_of(trials(FAST | SMALL, SLOW | BIG | {"point_id": "big"}, other))
     assert [frontier.title.split(" · ")[2] for frontier in content.frontiers] == names
     assert content.frontiers[0].labels.to_list() == ["ddp workload.layers=1"]
-    assert all(f"{name} (" in content.notes[0].text for name in names)
+    assert all(name in content.notes[0].text for name in names)
 
 
 @pytest.mark.slow

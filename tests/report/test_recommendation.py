@@ -387,11 +387,3 @@ def test_a_rate_far_above_linear_is_doubted_before_the_answer() -> None:
     assert second.startswith("Take ddp workers=4: ")
     superlinear = said(launches("a", 10, workers=1), launches("b", 50, workers=4))
     assert superlinear.startswith("Take ddp workers=4: ")
-
-
-def test_imported_rows_of_one_point_that_differ_by_much_may_be_of_several_machines() -> None:
-    imported = {"harness": "imported", "session": None}
-    rows = [{"point_id": "a", "samples_per_s": rate, **imported} for rate in (6_000, 18_000)]
-    text = said(rows, launches("b", 10, workers=2, **imported))
-    assert text.startswith("Rows of ddp workers=1 differ by 3 times: are they of the same machine?")
-    assert "Rows of" not in said(rows[:1], launches("b", 10, workers=2, **imported))

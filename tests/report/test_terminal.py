@@ -283,7 +283,6 @@ PRECISE = {"stop_reason": "precise"}
 EMPTY = dict.fromkeys(["workload", "env_id", "hosts", "devices", "flags"])
 LOCAL = {"semantics": "local", "sync": "local_sgd", "step_mean_s": 0.1, "samples_per_s": 20}
 FULL = POINT | {"workers": 2, "comm_reason": "no memory for it"}
-SHORT = {"backend": "nccl", "window_s": 2.0}
 OLD = {"env_id": "a1", "torch_version": "2.11"}
 NEW = {"env_id": "b2", "torch_version": "2.13"}
 LARGEST = "largest drift within a session: "
@@ -331,10 +330,6 @@ SELDOM: list[tuple[Rows, str]] = [
         "No interval of 1 point: too few steps, or they drift.",
     ),
     (
-        [SHORT, SHORT, SHORT | {"window_s": 8.0}, {"backend": "gloo", "window_s": 2.0}],
-        "energy_j is null on 2 trials with a window under 5 s",
-    ),
-    (
         [POINT, POINT | {"workers": 2, "comm_share": 0.1}, *[FULL] * 2, POINT | {"workers": 4}],
         "one worker (1); no memory for it (2); no reason stored (1).",
     ),
@@ -346,13 +341,6 @@ SELDOM: list[tuple[Rows, str]] = [
     (
         [{"flags": ["drift", "spiky"]}, {"flags": ["drift"]}],
         f"Trials by flag: drift (2); spiky (1). drift: {FLAG_MEANINGS['drift']}",
-    ),
-    (
-        [
-            *(POINT | ENDS | {"point_id": p, "step_p50_s": s} for p in "abcd" for s in (0.1, 0.12)),
-            POINT | ENDS,
-        ],
-        "1 point with one launch: widened by the spread between launches",
     ),
 ]
 
@@ -371,7 +359,6 @@ def test_what_rows_say_of_themselves_is_said_once(rows: Rows, words: str) -> Non
     ("rows", "words"),
     [
         ([ONE, AGAIN], "within one launch"),
-        ([SHORT | {"window_s": 8.0}, SHORT | {"energy_j": 9.0}], "energy_j"),
         ([POINT], "without a share of exchange"),
     ],
 )

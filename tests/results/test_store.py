@@ -273,6 +273,18 @@ def test_a_kill_at_any_line_that_touches_files_loses_and_doubles_nothing(
         assert contents(copy) == done
 
 
+def test_a_reader_that_keeps_files_sees_what_is_added_and_what_is_merged(tmp_path: Path) -> None:
+    writer = filled(tmp_path, 1, 2)
+    reader = Results(tmp_path, keeps_files=True)
+    assert reader.table("trials").num_rows == 2
+    commit(writer, 3)
+    assert reader.table("trials").num_rows == 3
+    writer.compact()
+    assert reader.table("trials").num_rows == 3
+    (kept,) = reader._files._kept.values()
+    assert [name.partition("-")[0] for name in kept] == ["compacted"]
+
+
 def test_rows_without_a_trial_row_do_not_exist(tmp_path: Path) -> None:
     filled(tmp_path, 1, 2)
     for table in ("trials", "ranks"):

@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dtsweep.analysis.load import trials_in
+from dtsweep.report.of_results import content_in
 from dtsweep.results.parquet import arrow_table, encode
+from dtsweep.results.store import Results
+from dtsweep.show.page import page_of_content
 from tests.frames import trials
 from tests.hostile import write_rows
 from tests.report.study import MODES, measured
@@ -23,6 +27,13 @@ FAILED = {
     "log": "logs/s1/0.log",
 }
 SKIPPED = {"status": "skipped", "reason": "over 512 samples a step"}
+
+
+def page_of(results: Results, *, with_hosts: bool = False) -> str:
+    """Make the page of some results, as `dtsweep report --html` does."""
+    store = results.snapshot()
+    content = content_in(store, trials_in(store, canaries=True), with_hosts=with_hosts)
+    return page_of_content(content, store)
 
 
 def store_study(folder: Path) -> Path:

@@ -11,9 +11,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from dtsweep.results.store import Results
-from dtsweep.show.page import page_of, write_page
+from dtsweep.show.page import write_page
 from tests.show.browser import LAPTOP, PHONE, chromium, draw_all, opened
-from tests.show.stored import store_study
+from tests.show.stored import page_of, store_study
 
 pytestmark = pytest.mark.slow
 

@@ -13,12 +13,12 @@ from playwright.sync_api import Browser
 
 from dtsweep.results.store import Results
 from dtsweep.show import points_table
-from dtsweep.show.page import page_of, write_page
+from dtsweep.show.page import write_page
 from tests.frames import trials
 from tests.hostile import PAYLOADS, store_hostile, write_rows
 from tests.report.study import measured
 from tests.show.browser import chromium, draw_all, opened
-from tests.show.stored import plain, store_campaign
+from tests.show.stored import page_of, plain, store_campaign
 
 
 @pytest.fixture(scope="module")

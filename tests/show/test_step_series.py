@@ -79,7 +79,7 @@ def test_a_long_trial_is_drawn_with_its_spike_and_says_how_many_steps_it_had() -
     lengths[500] = 0.5
     starts = np.concatenate([[0.0], np.cumsum(lengths)[:-1]])
     series = series_in(rows_of((starts.tolist(), lengths.tolist()), warmup=100))["a"]
-    plot = step_times_plot(series, name="ddp")
+    plot = step_times_plot(series)
     warmup, measured, median = plot.traces
     assert max(warmup["x"]) < 100 <= min(measured["x"])
     assert max(measured["y"]) == pytest.approx(500)

@@ -6,15 +6,14 @@ from struck import Struck
 
 from dtsweep import Measure, Resources, Sweep
 
-KILLED = ("Slot", "ResourceTrainable", "Shard", "Shard, a replica")
+KILLED = ("Slot", "ResourceTrainable", "Shard")
 
 sweep = Sweep(
     workload=Struck(),
     axes={
         "workers": [1],
         "workload.by": [*KILLED, "nothing"],
-        "sync": lambda p: "parameter_server" if p.workload.by.startswith("Shard") else "ddp",
-        "replicas": lambda p: 2 if p.workload.by == "Shard, a replica" else 1,
+        "sync": lambda p: "parameter_server" if p.workload.by == "Shard" else "ddp",
     },
     measure=Measure(
         repeats=1, half_width=None, min_seconds=2, min_steps=5, max_steps=10**6, canary=False

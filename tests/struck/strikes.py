@@ -43,18 +43,17 @@ def give_notice(mark: str, notice_s: float) -> None:
     Path(os.environ["DTSWEEP_TEST_MARK"], mark).write_text(context.get_node_id())
 
 
-def send(number: int, process: str, *, of: int = 1) -> None:
-    """Send a signal to the oldest process of this cluster with such a title, of so many."""
+def send(number: int, process: str) -> None:
+    """Send a signal to this cluster's one process with such a title."""
     mark = os.environ["DTSWEEP_TEST_MARK"]
     # Of a process that has ended and of one that is not ours to read, these are None.
-    found = [
+    (found,) = [
         other
         for other in psutil.process_iter(["cmdline", "environ"])
         if f"ray::{process}" in " ".join(other.info["cmdline"] or ())
         and (other.info["environ"] or {}).get("DTSWEEP_TEST_MARK") == mark
     ]
-    assert len(found) == of
-    min(found, key=lambda other: other.pid).send_signal(number)
+    found.send_signal(number)
 
 
 if "RANK" in os.environ:

@@ -27,7 +27,7 @@ class Struck:
                 # "Slot, frozen" stops the process of the slot, and "Slot" kills it.
                 process, _, how = self.by.partition(", ")
                 number = signal.SIGSTOP if how == "frozen" else signal.SIGKILL
-                strikes.send(number, process, of=2 if how == "a replica" else 1)
+                strikes.send(number, process)
         return torch.ones(len(samples), 4, device=device)
 
     def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,8 @@ from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.point_axes import AXES, DEFAULTS
 from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.workloads import Gpt
+from dtsweep.workloads.own import Script
 
 HARNESSES = ("ray", "torchrun", "in_process")
 
@@ -80,49 +82,12 @@ def test_momentum_of_an_optimizer_without_state() -> None:
 NODE_MODES = [name for name, mode in MODES.items() if mode.reads.get("node_size", 0) is None]
 
 
-@pytest.mark.parametrize("mode", [name for name in NODE_MODES if name != "fsdp"])
+@pytest.mark.parametrize("mode", NODE_MODES)
 def test_nodes_that_are_not_all_full(mode: str) -> None:
     for size in (None, 1, 2, 3, 4, 8):
         reason = f"node_size={size} does not divide workers=4; use a divisor"
         found = impossible(Point(sync=mode, workers=4, node_size=size))
         assert found == (reason if size in (3, 8) else None)
-
-
-@pytest.mark.parametrize(
-    ("workers", "size", "is_refused"),
-    [(2, None, True), (3, None, True), (4, None, False), (4, 1, True), (4, 2, False), (4, 4, True)],
-)
-def test_blocks_that_stay_inside_nodes_need_several_nodes_of_several_workers(
-    workers: int, size: int | None, *, is_refused: bool
-) -> None:
-    reason = (
-        "reshard=node needs several nodes of several workers; use workers and node_size for that, "
-        "at least 4 workers"
-    )
-    point = Point(sync="fsdp", reshard="node", workers=workers, node_size=size)
-    assert impossible(point) == (reason if is_refused else None)
-
-
-@pytest.mark.parametrize(
-    ("sync", "fields", "reason"),
-    [
-        ("fsdp", {"reshard": "node"}, None),
-        ("hsdp", {"reshard": "never"}, None),
-        ("fsdp", {"reshard": "never"}, "fsdp that never reshards is fsdp_grad; use sync=fsdp_grad"),
-        (
-            "hsdp",
-            {"reshard": "node"},
-            "hsdp has its shards inside nodes already; leave reshard=node out, or use sync=fsdp",
-        ),
-        (
-            "fsdp",
-            {"node_size": 2},
-            "fsdp reads node_size with reshard=node alone; set that, or leave node_size out",
-        ),
-    ],
-)
-def test_a_measurement_has_one_name(sync: str, fields: dict[str, Any], reason: str | None) -> None:
-    assert impossible(Point(sync=sync, workers=4, **fields)) == reason
 
 
 def test_passes_that_leave_parameters_out_where_these_are_in_shards() -> None:
@@ -169,7 +134,7 @@ def test_a_point_of_worker_processes_on_ray_in_this_process(
 def test_a_precision_that_there_is_no_gpu_for(harness: dict[str, Any], reason: str | None) -> None:
     on = Harness(**{"has_gpus": True} | harness)
     found = {name: impossible(Point(precision=name), on) for name in PRECISIONS}
-    assert found == {"fp32": None, "bf16": None, "tf32": reason}
+    assert found == {"fp32": None, "bf16": None, "fp16": None, "tf32": reason}
 
 
 @dataclass(frozen=True)
@@ -192,39 +157,71 @@ class Stepping(Prepared):
         raise AssertionError
 
 
-BACKUP: dict[str, Any] = {"workers": 2, "staleness": 0, "drop_slowest": 1}
+@dataclass(frozen=True)
+class Weighing:
+    """A workload that weighs its batches."""
+
+    def weight(self, batch: Any) -> Any:
+        raise AssertionError
+
+
+ZERO_BUBBLE: dict[str, Any] = {"pipeline_parallel": 2, "pipeline_schedule": "zero_bubble"}
+BF16_SHARDS: dict[str, Any] = {
+    "precision": "bf16",
+    "shard_precision": "bf16",
+    "tensor_parallel": 2,
+}
+INTERLEAVED: dict[str, Any] = {"pipeline_parallel": 2, "pipeline_schedule": "interleaved"}
+EXPERTS = Script("/train.py", names={"expert_parallel": "ep"}, args={"ep": 2})
+PINNING = Script("/train.py", loader={"pin_memory": True})
 
 ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="own"), Harness()),
+    (Point(sync="as_written", workers=3, workload=EXPERTS), Harness()),
     (Point(sync="own", workers=3, workload=Prepared()), Harness()),
     (Point(workload=Stepping()), Harness()),
     (Point(sync="own", precision="bf16", workload=Stepping()), Harness()),
     (Point(sync="ddp", sync_period=8), Harness()),
+    (Point(workers=2, sequence_parallel=True), Harness()),
+    (Point(pipeline_schedule="gpipe"), Harness()),
+    (Point(workers=2, tensor_parallel=2, workload=Own()), Harness()),
+    (Point(workers=3, tensor_parallel=3, workload=Gpt()), Harness()),
+    (Point(workers=2, pipeline_parallel=2), Harness()),
+    (Point(workers=2, accumulation=3, **INTERLEAVED), Harness()),
+    (Point(workers=2, accumulation=2, workload=Weighing(), **INTERLEAVED), Harness()),
     (Point(slow_rank=2), Harness()),
+    (Point(workers=2, accumulation=2, pipeline_parallel=2, slow_rank=2), Harness()),
+    (Point(workers=2, sync="fsdp", **BF16_SHARDS, workload=Gpt()), Harness()),
     (Point(workers=2, sync="own", slow_rank=2, workload=Stepping()), Harness()),
-    (Point(balance="static"), Harness()),
+    (Point(prefetch=4), Harness()),
+    (Point(sync="as_written", loader_workers=1), Harness()),
+    (Point(sync="federated", loader_workers=1), Harness()),
+    (Point(copy_ahead=True), Harness(has_gpus=False)),
     (Point(sync="fsdp", compression="topk"), Harness()),
-    (Point(sync="tree", compression="int8", compression_coding="zstd"), Harness()),
+    (Point(sync="tree", compression="int8"), Harness()),
     (Point(sync="hierarchical", compression="powersgd"), Harness()),
     (Point(sync="local_sgd", local_momentum="reset"), Harness()),
     (Point(sync="gossip", workers=2, topology="exponential"), Harness()),
     (Point(overlap=False, bucket_bytes=1), Harness()),
     (Point(sync="hsdp", node_size=2), Harness()),
-    (Point(sync="fsdp", reshard="never"), Harness()),
-    (Point(sync="hsdp", workers=4, reshard="node"), Harness()),
-    (Point(sync="fsdp", workers=4, node_size=2), Harness()),
-    (Point(sync="fsdp", workers=2, reshard="node"), Harness()),
     (Point(sync="fsdp", shard_precision="bf16"), Harness()),
     (Point(sync="fsdp", offload=True), Harness(has_gpus=False)),
+    (Point(sync="as_written", workload=PINNING), Harness(has_gpus=False)),
     (Point(sync="parameter_server", staleness=0, push_period=2), Harness()),
     (Point(sync="parameter_server", workers=2, drop_slowest=1), Harness()),
     (Point(sync="parameter_server", workers=2, staleness=0, drop_slowest=2), Harness()),
-    (Point(sync="parameter_server", replicas=2, **BACKUP), Harness()),
     (Point(sync="parameter_server", server_device="gpu"), Harness(has_gpus=False)),
     (Point(sync="hsdp", workload=Forked()), Harness()),
     (Point(optimizer="adam", workload=Own()), Harness()),
     (Point(precision="tf32"), Harness(has_gpus=False)),
     (Point(precision="tf32"), Harness(compute_capability=(7, 5))),
+    (Point(sync="local_sgd", precision="fp16"), Harness()),
+    (Point(fused=True, workload=Own()), Harness()),
+    (Point(fused=True, sync="hsdp"), Harness()),
+    (Point(sync="own", workers=2, compile=True, workload=Prepared()), Harness()),
+    (Point(sync="zero1", compile=True, bucket_bytes=2**20 - 1), Harness()),
+    (Point(workers=2, accumulation=2, compile=True, **ZERO_BUBBLE), Harness()),
+    (Point(sync="ring", compile=True, bucket_bytes=1), Harness(has_compiler=False)),
     (Point(sync="parameter_server"), Harness(name="torchrun")),
     (Point(sync="hogwild"), Harness(has_gpus=True)),
     (Point(sync="hogwild", workers=2), Harness()),
@@ -249,6 +246,8 @@ def test_every_constraint_is_met_by_a_point_that_is_possible_but_for_it() -> Non
         (Point(sync="gossip", workers=3, topology="exponential"), Harness()),
         (Point(bucket_bytes=2**20), Harness()),
         (Point(overlap=False), Harness()),
+        (Point(sync="federated", pin_memory=True), Harness()),
+        (Point(loader_workers=1, prefetch=4), Harness(has_gpus=False)),
         (Point(optimizer="adam", workload=object()), Harness()),
     ],
 )

@@ -147,7 +147,7 @@ LOCK = "Net(options={'lock': threading.Lock()})"
             line(NET, head=HEAD.replace("@dataclass(frozen=True)", "")),
             "workload Net is not a dataclass; put @dataclass(frozen=True) above it",
         ),
-        (line(NET, head=HEAD.replace("loss", "_x")), "it needs build, batch and loss"),
+        (line(NET, head=HEAD.replace("loss", "_x")), "it needs build, batch or dataset, and loss"),
         (line(NET.replace("Net()", LOCK)), "'options' of workload Net is {'lock': <unlocked"),
         (
             line(NET, head=HEAD.replace("width: int", "width: 'Whole'")),

@@ -49,7 +49,6 @@ settings = st.fixed_dictionaries(
         "bucket_bytes": st.none() | counts,
         "node_size": st.none() | counts,
         "compression": st.none() | st.sampled_from(sorted(COMPRESSIONS)),
-        "compression_coding": st.none() | st.just("zstd"),
         "compression_ratio": st.none() | st.sampled_from([0.01, 0.5, 1]),
         "compression_rank": st.none() | counts,
         "optimizer": st.sampled_from(["sgd", "adam"]),
@@ -132,9 +131,9 @@ def test_a_field_is_stored_as_the_value_used_where_the_mode_reads_it_and_null_el
     assert overlapping == {"ddp", "zero1"}
     assert (stored["ddp"]["overlap"], stored["local_sgd"]["sync_period"]) == (True, 8)
     assert all(columns["workers"] == 1 for columns in stored.values())
-    names = ("compression", "compression_coding", "compression_ratio", "compression_rank")
-    found = Point(compression="randomk", compression_coding="zstd", compression_rank=2).columns()
-    assert [found[name] for name in names] == ["randomk", None, 0.01, None]
+    names = ("compression", "compression_ratio", "compression_rank")
+    found = Point(compression="randomk", compression_rank=2).columns()
+    assert [found[name] for name in names] == ["randomk", 0.01, None]
 
 
 def test_a_workload_field_keeps_to_its_annotation() -> None:
@@ -204,10 +203,6 @@ ALLOWED = ", ".join(COMPRESSIONS)
         ({"compression_ratio": 0}, "compression_ratio=0.0 must be above 0, or None"),
         ({"compression_ratio": 1.01}, "compression_ratio=1.01 must be at most 1, or None"),
         ({"compression": "none"}, f"compression='none' is unknown; allowed: {ALLOWED}, or None"),
-        (
-            {"compression_coding": "gzip"},
-            "compression_coding='gzip' is unknown; allowed: zstd, or None",
-        ),
     ],
 )
 def test_a_value_that_no_mode_can_use_is_refused_by_name(

@@ -120,8 +120,6 @@ def ways_of(mode: str) -> Iterator[Case]:
     yield case_of(mode, None)
     for name in ("bf16", "randomk", "topk", "int8", "powersgd"):
         yield case_of(mode, name)
-    for name in ("topk", "int8"):
-        yield case_of(mode, name, compression_coding="zstd")
 
 
 def options_of_ddp() -> Iterator[Case]:
@@ -272,17 +270,6 @@ def test_ranks_stay_in_step_and_phases_add_up_to_the_step(workers: int) -> None:
             assert ("compress_s" in times) == (case.compression is not None)
             if case.compression:
                 assert times["compress_s"].sum() > 0
-
-
-def test_an_exchange_alone_codes_what_steps_code_not_zeros() -> None:
-    of_float32 = [case for case in ALL[2] if case.dtype == "float32"]
-    coded = [case for case in of_float32 if case.fields == {"compression_coding": "zstd"}]
-    carrying = {mode for mode in CARRYING if "all_to_all" in MODES[mode].carries}
-    assert {case.mode for case in coded} == carrying
-    for case in coded:
-        plain = replace(case, fields={})
-        for rank in trained_by(2):
-            assert rank[str(case)]["sent_alone"] > 0.4 * rank[str(plain)]["sent_alone"]
 
 
 def train_one_parameter(rank: int) -> list[Tensor]:

@@ -53,7 +53,7 @@ def test_a_mode_keeps_its_promises_with_four_workers(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_refuses_what_it_does_not_declare_and_can_be_closed_at_any_time(mode: str) -> None:
     job = job_of(point_of(mode, workers=1), 0)
-    sync = load_mode(mode)(job)
+    sync = load_mode(MODES[mode])(job)
     if not MODES[mode].can_leave_out:
         # A step with another exchange than asked for would be measured as one without.
         with pytest.raises(NotImplementedError, match="exchange"):

@@ -18,12 +18,12 @@ from ray import cloudpickle
 from torch import nn
 
 from dtsweep.measure.clock import CpuClock
+from dtsweep.servers.parameter_server import ParameterServer, deal
+from dtsweep.servers.pushes import Pushes
+from dtsweep.servers.shard import Flat, Shard
 from dtsweep.sweep.compressions import COMPRESSIONS, reads_of
 from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job
-from dtsweep.sync.parameter_server import ParameterServer, deal
-from dtsweep.sync.pushes import Pushes
-from dtsweep.sync.server_shard import Flat, Shard
 from tests.ranks import alone
 from tests.sharded import Descent
 
@@ -374,20 +374,9 @@ def test_a_worker_clips_each_push_before_it_is_compressed(
 
 SHAPES = [torch.Size([40, 30]), torch.Size([7])]
 NUMEL = 1207
-VARIANTS = [
-    (None, None),
-    *(
-        (name, coding)
-        for name in COMPRESSIONS
-        for coding in (None, "zstd")
-        if not coding or COMPRESSIONS[name].can_be_coded
-    ),
-]
 
 
-def pushed_by(compression: str | None, coding: str | None = None, **fields: Any) -> Point:
-    if coding:
-        fields["compression_coding"] = coding
+def pushed_by(compression: str | None, **fields: Any) -> Point:
     return point(2, None, compression=compression, **fields)
 
 
@@ -395,11 +384,9 @@ def gradient(step: int) -> torch.Tensor:
     return torch.randn(NUMEL, generator=torch.Generator().manual_seed(step))
 
 
-@pytest.mark.parametrize(("compression", "coding"), VARIANTS)
-def test_the_shard_reads_what_the_worker_takes_for_pushed(
-    compression: str | None, coding: str | None
-) -> None:
-    worker, twin, shard = (Pushes(pushed_by(compression, coding), SHAPES) for _ in range(3))
+@pytest.mark.parametrize("compression", [None, *COMPRESSIONS])
+def test_the_shard_reads_what_the_worker_takes_for_pushed(compression: str | None) -> None:
+    worker, twin, shard = (Pushes(pushed_by(compression), SHAPES) for _ in range(3))
     total, read = torch.zeros(NUMEL), torch.zeros(NUMEL)
     for step in range(5):
         pushed = worker.pack(gradient(step))

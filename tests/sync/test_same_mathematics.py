@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch._inductor.config
 from torch import Tensor, nn
 
 from dtsweep.sweep.constraints import impossible
@@ -27,6 +28,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.point_axes import DEFAULTS
 from dtsweep.sync import hierarchical
 from dtsweep.sync.checkpoints import checkpoint_blocks
+from dtsweep.sync.compiled import compile_model
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import batches_of_steps, make_optimizer
 from tests.contract.loop import Loop
@@ -55,10 +57,12 @@ CHANGES: dict[int, list[dict[str, Any]]] = {
         {"node_size": 1},
         {"node_size": 2},
         {"checkpointing": "blocks"},
+        {"compile": True},
+        {"compile": True, "checkpointing": "blocks"},
         {"offload": True},
         {"reshard": "never", "node_size": 2},
     ],
-    4: [{"node_size": 1}, {"node_size": 2}, {"reshard": "node", "node_size": 2}],
+    4: [{"node_size": 1}, {"node_size": 2}],
 }
 """Fields of a point that a mode gets besides, by the number of workers.
 
@@ -183,8 +187,15 @@ def variants(mode: str, workers: int, *, few: bool) -> Iterator[tuple[dict[str, 
     drawn = random.Random(mode)
     for change in [] if few else CHANGES.get(workers, []):
         fields = {"sync": mode, **change}
+        few_cases = FEW
+        if "compile" in change:
+            if mode not in KINDS:
+                continue
+            # Between fused operations nothing is rounded to bf16: it is another training.
+            few_cases = [case for case in FEW if case.numbers != "bf16"]
         if impossible(Point(workers=workers, **fields)) is None:
-            yield from ((fields, case) for case in drawn.sample(FEW, 2 if workers == 2 else 1))
+            count = 2 if workers == 2 else 1
+            yield from ((fields, case) for case in drawn.sample(few_cases, count))
 
 
 def named(fields: dict[str, Any]) -> str:
@@ -213,11 +224,17 @@ def by_mode(point: Point, rank: int) -> Weights:
     job, model = seeded(job_of(point, rank)), model_of(point)
     if point.checkpointing:
         checkpoint_blocks(model, point.workload)
+    if point.compile:
+        # Dropout then draws the numbers that it draws uncompiled.
+        torch._inductor.config.fallback_random = True
+        compile_model(model, point.workload, by_blocks=point.mode.shards)
     loop = Loop(job, model)
     loop.run(STEPS)
     loop.mode.drain()
     trained = weights(model).astype(float)
     loop.mode.close()
+    if point.compile:
+        torch._dynamo.reset()
     return trained
 
 

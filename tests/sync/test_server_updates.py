@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dtsweep.measure.clock import CpuClock
+from dtsweep.servers.parameter_server import ParameterServer
+from dtsweep.servers.shard import Shard
 from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job
-from dtsweep.sync.parameter_server import ParameterServer
 from dtsweep.sync.passes import make_optimizer
-from dtsweep.sync.server_shard import Shard
 from tests.ranks import alone
 from tests.sync.test_local_steps import LEARNING_RATE, Optimizer
 from tests.sync.test_parameter_server import Server, in_a_loop, turns
@@ -199,7 +199,7 @@ async def shards_of(of: Point) -> list[Shard]:
     for place, shard in enumerate(shards):
         parameters = [part.to("meta") for part in parts]
         parameters[place] = parts[place]
-        peers = [[Handle(other, 3)] for other in shards if other is not shard]
+        peers = [Handle(other, 3) for other in shards if other is not shard]
         make = functools.partial(make_optimizer, point=of)
         await shard.reset(parameters, make, of, peers, leads=place == 0)
     return shards

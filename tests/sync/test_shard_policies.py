@@ -1,4 +1,4 @@
-"""Types of gathers, and what is kept after forward: mathematics, messages, memory and groups."""
+"""Types of gathers, and what is kept after forward: mathematics, messages and memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributed import distributed_c10d
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
@@ -75,7 +74,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fsdp": {"sync": "fsdp"},
     "fsdp bf16": BF16_SHARDS,
     "fsdp_grad bf16": {"sync": "fsdp_grad", "shard_precision": "bf16"},
-    "fsdp node": {"sync": "fsdp", "reshard": "node", "node_size": 2},
     "hsdp never": {"sync": "hsdp", "reshard": "never", "node_size": 2},
     "fsdp bf16 checkpointed": {**BF16_SHARDS, "checkpointing": "blocks"},
 }
@@ -120,7 +118,6 @@ def noting(point: Point, rank: int, model: nn.Module, noted: list[int]) -> Job:
 def trained(name: str, rank: int) -> Seen:
     """Train as a rank of a variant; note what there is after forward, and what a step sends."""
     point, model, after_forward = point_of(name), model_of(), list[int]()
-    groups = len(distributed_c10d._world.pg_map)
     if point.checkpointing:
         checkpoint_blocks(model, point.workload)
     loop = Loop(noting(point, rank, model, after_forward), model)
@@ -134,7 +131,6 @@ def trained(name: str, rank: int) -> Seen:
         "after_forward": after_forward[-1],
         "types": set(itertools.chain(*(block.types for block in model[1:-1]))),
         "without_exchange": mode.bytes_without_exchange(),
-        "groups": len(distributed_c10d._world.pg_map) - groups,
     }
     loop.run(2, without=("gradients", "parameters"))
     seen["left_over"] = [
@@ -281,7 +277,6 @@ WHOLE = BLOCKS_BYTES + REST_BYTES
         ("fsdp", 1 / 4, 1, 1),
         ("fsdp bf16", 1 / 4, 1 / 2, 1 / 2),
         ("fsdp_grad bf16", 1 / 2, 1 / 2, None),
-        ("fsdp node", 1 / 2, 1, 1),
         ("hsdp never", 1, 1, 0),
     ],
 )
@@ -309,7 +304,6 @@ def sent_by(name: str) -> float:
         "fsdp bf16": (n - 1) / n * BLOCKS_BYTES,
         "fsdp bf16 checkpointed": (n - 1) / n * BLOCKS_BYTES,
         "fsdp_grad bf16": (n - 1) / n * BLOCKS_BYTES / 2,
-        "fsdp node": ((n - 1) / n + (m - 1) / m) * BLOCKS_BYTES,
         "hsdp never": (m - 1) / m * BLOCKS_BYTES,
     }[name]
     size = 2 if name in BF16 else 4
@@ -336,12 +330,6 @@ def test_a_variant_trains_as_one_process_does_in_its_type_and_sends_what_the_for
         assert found["sent"] == pytest.approx(sent_by(name), rel=0.001)
         # Steps without the exchange leave no gradients to later ones.
         assert set(found["left_over"]) == {None}
-
-
-@pytest.mark.slow
-def test_all_blocks_share_the_groups_of_a_node(ranks: Ranks) -> None:
-    # One for the nodes, one inside; the mesh of all ranks has the world's.
-    assert {rank["fsdp node"]["groups"] for rank in ranks} == {2}
 
 
 @pytest.mark.parametrize(("group", "groups"), [(None, []), ("its own", ["its own"])])
