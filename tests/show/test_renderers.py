@@ -12,7 +12,6 @@ from rich.console import Console
 from dtsweep.escape import html_text
 from dtsweep.report.as_json import report_json
 from dtsweep.report.terminal import print_report
-from dtsweep.show.notebook import content_html
 from dtsweep.show.view import page_view
 from tests.report.study import swept
 
@@ -28,7 +27,7 @@ def texts_in(value: Any) -> Iterator[str]:
             yield from texts_in(item)
 
 
-def test_each_remark_on_a_report_reaches_terminal_page_json_and_notebook() -> None:
+def test_each_remark_on_a_report_reaches_terminal_page_and_json() -> None:
     content = swept()
     said = [one["text"] for one in report_json(content)["remarks"]]
     assert len(said) == 7
@@ -40,7 +39,5 @@ def test_each_remark_on_a_report_reaches_terminal_page_json_and_notebook() -> No
     ranks = pd.DataFrame(columns=["attempt_id", "device_free_bytes"])
     page = page_view(content, place="r", ranks=ranks, traces=[])
     shown = "\n".join(texts_in(page))
-    in_notebook = content_html(content)
     assert [text for text in said if text not in out.getvalue()] == []
     assert [text for text in said if text not in shown] == []
-    assert [text for text in said if html_text(text) not in in_notebook] == []

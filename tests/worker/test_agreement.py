@@ -41,9 +41,9 @@ class NoProcesses:
         raise AssertionError
 
 
-def try_tf32(rank: int, task: Task) -> str:
+def try_tf32(rank: int, task: Task, workload: Any) -> str:
     """Run a trial in tf32 on ranks whose facts tell of GPUs of three ages."""
-    context = become_rank(rank, torch.device("cpu"), workload=task.point.workload, own_variables=())
+    context = become_rank(rank, torch.device("cpu"), workload=workload, own_variables=())
     machine = {"compute_capability": CAPABILITIES[rank]}
     facts = replace(context.facts, machine=machine)
     context = replace(context, facts=facts, loop_runner=NoProcesses())
@@ -60,7 +60,7 @@ def test_a_precision_that_one_rank_does_not_have_is_refused_on_all(
     # Its workload is refused before it is built.
     sweep = Sweep(workload=workload, axes={"workers": [WORKERS]})
     point = Point(workers=WORKERS, precision="tf32", workload=workload, sync=sync)
-    assert set(results_of(try_tf32, task_of(sweep, point), workers=WORKERS)) == {
+    assert set(results_of(try_tf32, task_of(sweep, point), workload, workers=WORKERS)) == {
         "infeasible: precision tf32 needs GPUs of compute capability 8.0 or higher, here: 7.5; "
         "use fp32"
     }
