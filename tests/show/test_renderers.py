@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from dtsweep.escape import html_text
 from dtsweep.report.as_json import report_json
 from dtsweep.report.terminal import print_report
 from dtsweep.show.view import page_view
