@@ -47,7 +47,7 @@ def test_gpus_that_did_not_answer_are_counted_and_a_silent_node_has_an_error() -
 def test_a_node_that_was_promised_a_gpu_but_has_none_says_so() -> None:
     row = examine(with_gpu=True)
     assert (row["misses_gpu"], row["is_gpu"], row["nvml"], row["gpus"]) == (True, False, None, [])
-    assert row["rates"].keys() == {"fp32", "bf16"}
+    assert row["rates"].keys() == {"fp32", "bf16", "fp16"}
     assert row["versions"] == all_versions()
 
 

@@ -103,7 +103,7 @@ def test_workers_and_arguments_of_a_script_are_swept_in_one_session(
     assert (trials["global_batch"] == batches).all()
     rates = (batches / trials["step_mean_s"]).tolist()
     assert trials["samples_per_s"].tolist() == pytest.approx(rates)
-    assert trials["loss_last"].isna().all()
+    assert trials["loss_last"].notna().all()
     assert trials["micro_batch"].isna().all()
     exchanging = trials[~trials["workload_args.alone"]]
     assert len(exchanging) == 4
