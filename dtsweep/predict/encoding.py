@@ -261,7 +261,7 @@ def reach_of(measured: Sequence[Settings], encoding: Encoding) -> Reach:
         values = list(filter(None, (number_of(one.get(name)) for one in measured)))
         ranges[name] = (min(values), max(values))
     constant = {name: frozenset(text_of(one.get(name)) for one in measured) for name in names}
-    # Null is no value of a setting with a default: rows of tables don't say what it was.
+    # Null is not a value of a setting with a default: rows of tables don't say what it was.
     constant = {
         name: known
         for name, known in constant.items()

@@ -113,7 +113,7 @@ def _in_own_process(
     """
     assert context.loop_runner is not None, "asked before"
     try:
-        reason = _impossible_here(context, task.point_of(context.workload))
+        reason = _impossible_here(context, task)
     except RuntimeError as error:
         return failure(error, has_peers=task.point.workers > 1)
     if reason is not None:
@@ -173,7 +173,7 @@ def _outcome(
     # A loop makes a group of its own.
     joined = distributed.is_initialized() and task.point.sync != AS_WRITTEN
     try:
-        if reason := _impossible_here(context, task.point_of(context.workload)):
+        if reason := _impossible_here(context, task):
             return RankResult(status="infeasible", reason=reason)
         if task.in_turn:
             measured = measure_in_turn(context, task, on_warm)
@@ -218,11 +218,12 @@ def failure(error: BaseException, *, has_peers: bool) -> RankResult:
     return RankResult(status=status, reason=without_secrets(reason))
 
 
-def _impossible_here(context: RankContext, point: Point) -> str | None:
+def _impossible_here(context: RankContext, task: Task) -> str | None:
     """Reason why some rank's device can't measure the point, the same on all ranks, or None.
 
     A driver does not know the devices and compilers of its nodes before a session has started.
     """
+    point = task.point
     if not (PRECISIONS[point.precision].needs_gpu or point.compile):
         return None
     lacks_compiler = float(point.compile and not has_compiler(context.device))
@@ -234,7 +235,8 @@ def _impossible_here(context: RankContext, point: Point) -> str | None:
             context.device, -(100 * major + minor), lacks_compiler
         )
         lowest = divmod(round(-negative), 100)
-    return impossible(point, Harness(compute_capability=lowest, has_compiler=not lacks_compiler))
+    harness = Harness(compute_capability=lowest, has_compiler=not lacks_compiler)
+    return impossible(task.point_of(context.workload), harness)
 
 
 def _ends_the_run(error: BaseException, context: RankContext) -> bool:

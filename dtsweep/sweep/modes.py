@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
-from types import SimpleNamespace
 from typing import Any
 
 from dtsweep.errors import SweepError, nearest, quoted
@@ -354,7 +353,7 @@ def _own_grid(fields: Fields) -> Grid:
 def _named_grid(fields: Fields) -> Grid:
     """The grid that the arguments of a script promise; else each worker has a whole model."""
     named = getattr(fields["workload"], "named_grid", None)
-    grid = named and named(SimpleNamespace(**fields))
+    grid = named and named(fields)
     if grid is None:
         return Grid(data=fields["workers"])
     return Grid(data=max(1, fields["workers"] // grid.model), model=grid.model)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS, reads_of
-from dtsweep.sweep.mode_info import SEMANTICS, Grid, ModeInfo, OwnMode
+from dtsweep.sweep.mode_info import SEMANTICS, Fields, Grid, ModeInfo, OwnMode
 from dtsweep.sweep.modes import OWN, declaration_of, divided, mode_for, period_of, update_kind
 from dtsweep.sweep.named_grid import NamedGrid
 from dtsweep.sweep.point_axes import (
@@ -113,9 +113,9 @@ class Point(Axes):
     @property
     def named_grid(self) -> NamedGrid | None:
         """Numbers of workers that the arguments of its script promise; None of others."""
-        named: Callable[[Point], NamedGrid | None]
+        named: Callable[[Fields], NamedGrid | None]
         named = getattr(self.workload, "named_grid", lambda _: None)
-        return named(self)
+        return named(vars(self))
 
     @property
     def data_parallel(self) -> int:

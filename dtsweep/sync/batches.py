@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import signal
@@ -70,7 +69,7 @@ class BatchSource:
             return
         if threading.current_thread() is threading.main_thread():
             self._handler = signal.getsignal(signal.SIGCHLD)
-        seed = torch.initial_seed()
+        rank_pid = os.getpid()
         loader = DataLoader(
             _Passes(self._job.make_batch, self._job.seed),
             sampler=_Numbers(self._job, number),
@@ -81,9 +80,10 @@ class BatchSource:
             pin_memory=point.pin_memory,
             # What the workload keeps is there, and nothing of it has to be pickled.
             multiprocessing_context="fork",
-            worker_init_fn=functools.partial(_become_loader, os.getpid()),
+            # They must not outlive their rank.
+            worker_init_fn=lambda _: end_with(rank_pid),
             # torch's own one would lose a number, and dropout draw others.
-            generator=torch.Generator().manual_seed(seed),
+            generator=torch.Generator(),
         )
         self._loader = iter(loader)
         self._next_number = number
@@ -188,8 +188,3 @@ class _Numbers:
     def __iter__(self) -> Iterator[range]:
         for number in itertools.count(self.first):
             yield _samples_of(self.job, number, self.job.data_rank)
-
-
-def _become_loader(rank_pid: int, _: int) -> None:
-    """Set up a loader's process: it must not outlive its rank."""
-    end_with(rank_pid)

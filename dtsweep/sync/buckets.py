@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 
 class Bucket:
@@ -29,6 +30,16 @@ class Bucket:
     def shapes(self) -> list[torch.Size]:
         """Shapes of the parameters' real views."""
         return [real_view(parameter).shape for parameter in self.parameters]
+
+
+def own_part(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """The part of a tensor that this rank has; any sum of the whole would need an exchange."""
+    if tensor is None:
+        return None
+    tensor = tensor.detach()
+    if isinstance(tensor, DTensor):
+        return tensor.to_local()
+    return tensor
 
 
 def real_view(tensor: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
 from dtsweep.measure.clock import StepClock
+from dtsweep.sync.buckets import own_part
 from dtsweep.sync.clipping import scale_to
 from dtsweep.sync.meshes import mesh_of
 from dtsweep.sync.mode import Job, Loss
@@ -23,7 +24,6 @@ from dtsweep.sync.pipeline import Pipeline, Stage, stages_of
 from dtsweep.sync.sharded import ShardedMode
 from dtsweep.sync.shared_layers import (
     by_mesh,
-    own_gradient,
     share_layers,
     squared_norm,
     sum_partial_gradients,
@@ -55,20 +55,22 @@ class Divided(ShardedMode):
             return self._grid["copies", "shards"]
         return self._grid["shards"]
 
-    def divide(self, model: nn.Module, blocks: list[nn.Module]) -> nn.Module:
+    def divide(
+        self, model: nn.Module, blocks: list[nn.Module]
+    ) -> tuple[nn.Module, list[nn.Module]]:
         """Share the layers, then keep the stages of this worker."""
         point = self._job.point
         if point.tensor_parallel > 1:
             share_layers(point, model, self._grid["tensor"])
         if point.pipeline_parallel == 1:
-            return model
+            return model, blocks
         parts = stages_of(point.workload, model, point.stages)
         place = self._grid["pipeline"].get_local_rank()
         numbers = range(place, point.stages, point.pipeline_parallel)
         self._stages = {number: Stage(self._job, parts[number]) for number in numbers}
-        kept = {part for stage in self._stages.values() for part in stage.modules()}
-        blocks[:] = [block for block in blocks if block in kept]
-        return nn.ModuleList(self._stages.values())
+        stages = nn.ModuleList(self._stages.values())
+        kept = set(stages.modules())
+        return stages, [block for block in blocks if block in kept]
 
     def shard(self, model: nn.Module, blocks: Sequence[nn.Module]) -> FSDPModule | None:
         """Shard the blocks and the rest of the model, or of each stage.
@@ -116,7 +118,7 @@ class Divided(ShardedMode):
             return
         workers = point.workers // point.pipeline_parallel
         squared = squared_norm(self._parameters, workers=workers, device=self._job.device)
-        gradients = [own_gradient(parameter) for parameter in self._parameters]
+        gradients = [own_part(parameter.grad) for parameter in self._parameters]
         scale_to(point.clip_norm, gradients, squared)
 
     def counters(self) -> Mapping[str, Any]:

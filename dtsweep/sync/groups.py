@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,8 +20,11 @@ from dtsweep.sync.mode import Job
 NODES, IN_NODE = "nodes", "in_node"
 """Dimensions of the mesh of nodes."""
 
-_uncounted: dict[str, list[int]] = {}
+_uncounted: Counter[str] = Counter()
 """Growth of a group's count of collectives by messages between two ranks, by the group's name."""
+
+_messages: Counter[str] = Counter()
+"""Calls of `send_and_receive` in this world, by the group's name."""
 
 
 def mesh_of_all(job: Job) -> DeviceMesh:
@@ -63,6 +67,7 @@ def forget_groups() -> None:
     """Release all meshes and reset the count of collectives, before their world ends."""
     forget_meshes()
     _uncounted.clear()
+    _messages.clear()
 
 
 def position() -> int:
@@ -77,8 +82,8 @@ def positions() -> dict[str, int]:
     at the end of a tree or of a pipeline has fewer of them.
     """
     begun = {str(group.group_name): _begun(group) for group in all_groups()}
-    for name, growths in _uncounted.items():
-        begun[name] -= sum(growths)
+    for name, growth in _uncounted.items():
+        begun[name] -= growth
     return begun
 
 
@@ -89,18 +94,20 @@ def uncounted(group: distributed.ProcessGroup) -> Iterator[None]:
     try:
         yield
     finally:
-        _uncounted.setdefault(str(group.group_name), []).append(_begun(group) - before)
+        _uncounted[str(group.group_name)] += _begun(group) - before
 
 
 def messages() -> int:
     """Number of messages that this rank has sent, received, or both at once, in this world."""
-    return sum(map(len, _uncounted.values()))
+    return _messages.total()
 
 
 def send_and_receive(operations: Sequence[distributed.P2POp]) -> None:
     """Do these sends and receives of the world's group at once, and wait for them."""
-    with uncounted(distributed_c10d._get_default_group()):
+    world = distributed_c10d._get_default_group()
+    with uncounted(world):
         works = distributed.batch_isend_irecv(list(operations))
+    _messages[str(world.group_name)] += 1
     for work in works:
         work.wait()
 

@@ -56,7 +56,8 @@ def passes(
         LossError: the loss is not a scalar tensor, or has no gradient.
     """
     count = job.point.accumulation
-    losses, factors = list[Any](), None
+    losses: list[Any] = []
+    factors = None
     if weight := weight_of(job.point.workload):
         # All of a step's, because the first pass needs the sum of their weights.
         loaded = list(batches)
@@ -83,14 +84,20 @@ def passes(
                     loss = loss * factor.to(torch.promote_types(loss.dtype, torch.float32))
                 elif count != 1:
                     loss = loss / count
-                scaled = job.scaler.scale(loss) if job.scaler else loss
                 with job.pass_time.backward(loss):
-                    scaled.backward()
+                    _backward(job, loss)
             except Exception as error:
                 raise loss_error(job.point.workload, loss) or error from error
         losses.append(kept_loss(loss, job.device))
         clock.mark("backward")
     return sum_of_losses(losses, job.device)
+
+
+def _backward(job: Job, loss: torch.Tensor) -> None:
+    """Run backward; of the scaled loss where the trial scales it."""
+    if job.scaler is not None:
+        loss = job.scaler.scale(loss)
+    loss.backward()
 
 
 def sum_of_losses(losses: list[Any], device: torch.device) -> torch.Tensor | float:

@@ -9,7 +9,6 @@ import functools
 import inspect
 import itertools
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -40,9 +39,7 @@ _SCHEDULES: dict[str, Any] = {
 }
 """Torch's classes, by the values of `pipeline_schedule`."""
 
-_ONLY_CALLS = (
-    "pipeline_parallel needs a loss that calls model(...) once, with tensors in their order alone"
-)
+_ONLY_CALLS = "pipeline_parallel needs a loss that calls model(...) once, with one tensor"
 """Message for other losses."""
 
 _CHUNKS = ("forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk")
@@ -52,7 +49,7 @@ _CHUNKS = ("forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk
 class _Called(BaseException):
     """Raised in place of a forward, with what the model was called with."""
 
-    def __init__(self, inputs: tuple[Any, ...]) -> None:
+    def __init__(self, inputs: Tensor) -> None:
         super().__init__()
         self.inputs = inputs
 
@@ -86,20 +83,17 @@ class Stage(nn.Module):
             enabled=precision.is_autocast,
         )
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor) -> Tensor:
         """Give what the next stage takes.
 
         Raises:
-            ValueError: a part of the model takes or gives more than a tensor.
+            ValueError: it is not a tensor.
         """
         with self._autocast():
-            first, *others = self.parts
-            outputs: Any = first(*inputs)
-            for part in others:
-                outputs = part(outputs)
+            outputs: Any = self.parts(inputs)
         if not isinstance(outputs, Tensor):
             raise ValueError(
-                "pipeline_parallel needs parts of the model that give a tensor each, here: "
+                "pipeline_parallel needs stages that give a tensor each, here: "
                 f"{type(outputs).__name__}"
             )
         return outputs
@@ -136,12 +130,8 @@ def stages_of(workload: Any, model: nn.Module, count: int) -> list[list[nn.Modul
     firsts = [int(own[0]) for own in torch.tensor(starts).tensor_split(count)]
     bounds = [0, *firsts[1:], len(parts)]
     stages = [parts[begin:end] for begin, end in itertools.pairwise(bounds)]
-    owners = Counter(
-        parameter
-        for stage in stages
-        for parameter in {p for part in stage for p in part.parameters()}
-    )
-    if any(count > 1 for count in owners.values()):
+    counts = [len({p for part in stage for p in part.parameters()}) for stage in stages]
+    if sum(counts) > len(list(model.parameters())):
         raise ValueError(
             f"two stages of {name} share a parameter, which a pipeline would train apart; untie "
             "them, or use pipeline_parallel=1"
@@ -190,13 +180,13 @@ class Pipeline:
         Returns:
             As `passes`, on the worker with the last stage; None on the others.
         """
-        inputs: tuple[Any, ...] = ()
+        inputs = []
         self._steps += 1
         if self._is_first or self._is_last:
             self._seed_pass(0)
             self._batches = list(batches)
         if self._is_first:
-            inputs = self._inputs()
+            inputs = [self._inputs()]
         clock.mark("data")
         losses: list[Tensor] = []
         target = torch.arange(len(self._batches)) if self._is_last else None
@@ -214,34 +204,35 @@ class Pipeline:
         """Fields of `Measured` with seconds since the last call."""
         return self._timer.take()
 
-    def _inputs(self) -> tuple[Any, ...]:
+    def _inputs(self) -> Tensor:
         """Inputs of the model in a step, all passes one after another.
 
         Raises:
             ValueError: passes have different numbers of samples.
         """
         called = [self._call_of(batch, number) for number, batch in enumerate(self._batches)]
-        if len({inputs[0].shape[:1] for inputs in called}) > 1:
+        if len({inputs.shape[:1] for inputs in called}) > 1:
             raise ValueError("pipeline_parallel needs passes with equal numbers of samples")
         if len(called) == 1:
             return called[0]
-        return tuple(torch.cat(parts) for parts in zip(*called, strict=True))
+        return torch.cat(called)
 
-    def _call_of(self, batch: Any, number: int) -> tuple[Any, ...]:
+    def _call_of(self, batch: Any, number: int) -> Tensor:
         """Inputs with which the workload's loss calls the model in a pass.
 
         Raises:
-            ValueError: it does not call the model with tensors alone.
+            ValueError: it does not call the model with a tensor alone.
         """
 
         def note(*inputs: Any, **named: Any) -> Any:
-            if named or not inputs or not all(isinstance(value, Tensor) for value in inputs):
+            if named or len(inputs) != 1 or not isinstance(inputs[0], Tensor):
                 raise ValueError(_ONLY_CALLS)
-            raise _Called(inputs)
+            raise _Called(inputs[0])
 
+        model: Any = _StandIn(note)
         self._seed_pass(number)
         try:
-            self._job.loss(_StandIn(note), batch)  # type: ignore[arg-type]  # called as a module is
+            self._job.loss(model, batch)
         except _Called as called:
             return called.inputs
         raise ValueError(_ONLY_CALLS)
@@ -253,9 +244,9 @@ class Pipeline:
             LossError: it is not a scalar with a gradient.
             ValueError: the workload's loss calls the model more than once.
         """
-        model = _StandIn(lambda *_: outputs)
+        model: Any = _StandIn(lambda *_: outputs)
         self._seed_pass(int(number))
-        loss = self._job.loss(model, self._batches[int(number)])  # type: ignore[arg-type]  # as above
+        loss = self._job.loss(model, self._batches[int(number)])
         if error := loss_error(self._job.point.workload, loss):
             raise error
         if model.calls > 1:
@@ -266,7 +257,7 @@ class Pipeline:
         """Let the first and the last stage draw the same numbers for a pass."""
         point = self._job.point
         passes = (self._steps * point.accumulation + number) * point.data_parallel
-        set_seed((self._job.seed + passes + self._job.data_rank) % 2**32)
+        set_seed(self._job.seed + passes + self._job.data_rank)
 
     def _timed(self, stage: PipelineStage) -> PipelineStage:
         """Time the work of a stage."""

@@ -68,7 +68,7 @@ class ShardedMode(SyncMode):
         # own.
         named = described(blocks)
         names = {module: name for name, module in model.named_modules()}
-        model = self.divide(model, blocks)
+        model, blocks = self.divide(model, blocks)
         root = self.shard(model, blocks)
         self._model = model
         self._sharded = [module for module in (*blocks, model) if isinstance(module, FSDPModule)]
@@ -90,9 +90,11 @@ class ShardedMode(SyncMode):
         self.optimizer_class = optimizer_name(self._optimizer)
         self.blocks = named
 
-    def divide(self, model: nn.Module, blocks: list[nn.Module]) -> nn.Module:  # noqa: ARG002  # for a mode that keeps some of them
+    def divide(
+        self, model: nn.Module, blocks: list[nn.Module]
+    ) -> tuple[nn.Module, list[nn.Module]]:
         """Keep this worker's part of the model and of its blocks; by default all of it."""
-        return model
+        return model, blocks
 
     def optimized(self, model: nn.Module) -> Iterable[Any]:
         """Parameters as the optimizer takes them: one by one, or groups of them."""

@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 
 from dtsweep.sweep.point import Point
+from dtsweep.sync.buckets import own_part
 
 
 def share_layers(point: Point, model: nn.Module, mesh: DeviceMesh) -> None:
@@ -77,12 +78,15 @@ def squared_norm(
         workers: ranks that have a part of these parameters, or a copy of one.
         device: of the ranks' backend.
     """
+    by_parts: dict[int, list[torch.Tensor]] = {}
+    for parameter in parameters:
+        gradient = own_part(parameter.grad)
+        if gradient is not None:
+            by_parts.setdefault(_parts(parameter), []).append(gradient)
     # A rank may have no gradient at all, and no type of its own.
     total = torch.zeros((), dtype=torch.float64, device=device)
-    for parameter in parameters:
-        gradient = own_gradient(parameter)
-        if gradient is not None:
-            total += gradient.double().square().sum() * (_parts(parameter) / workers)
+    for parts, gradients in by_parts.items():
+        total += nn.utils.get_total_norm(gradients).double().square() * (parts / workers)
     distributed.all_reduce(total)
     return total
 
@@ -93,11 +97,3 @@ def _parts(parameter: nn.Parameter) -> int:
         return 1
     sizes = zip(parameter.device_mesh.shape, parameter.placements, strict=True)
     return math.prod(size for size, placement in sizes if not placement.is_replicate())
-
-
-def own_gradient(parameter: nn.Parameter) -> torch.Tensor | None:
-    """This rank's part of a parameter's gradient; None without one."""
-    gradient = parameter.grad
-    if isinstance(gradient, DTensor):
-        return gradient.to_local()
-    return gradient

@@ -71,10 +71,12 @@ class AttentionRan(TorchFunctionMode):
 
     def __call__(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """Compute the loss."""
-        # In a pipeline the model is called elsewhere.
-        if self._is_over or not isinstance(model, nn.Module) or is_compiled(model):
+        if self._is_over:
             return self._loss(model, batch)
         self._is_over = True
+        # In a pipeline the model is called elsewhere.
+        if not isinstance(model, nn.Module) or is_compiled(model):
+            return self._loss(model, batch)
         with self:
             return self._loss(model, batch)
 

@@ -81,16 +81,6 @@ def _part_in_megatron(parameter: torch.Tensor, *, rank: int) -> str:
     return f"tensor parallel {megatron.get_tensor_model_parallel_rank()}"
 
 
-def own_part(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    """The part of a tensor that this rank has; any sum of the whole would need an exchange."""
-    if tensor is None:
-        return None
-    tensor = tensor.detach()
-    if isinstance(tensor, DTensor):
-        return tensor.to_local()
-    return tensor
-
-
 def is_flat(parameter: torch.Tensor) -> bool:
     """True if it is a shard of FSDP1, or a view of one."""
     return hasattr(parameter, "_fsdp_flattened") or hasattr(parameter, "_is_flat_param")

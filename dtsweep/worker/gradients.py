@@ -13,7 +13,7 @@ from torch import distributed, nn
 from torch.optim import Optimizer
 
 from dtsweep.hardware.memory import oom_status
-from dtsweep.sync.buckets import real_view
+from dtsweep.sync.buckets import own_part, real_view
 from dtsweep.sync.groups import position
 from dtsweep.sync.mode import Job, SyncMode
 from dtsweep.sync.passes import trained_parameters
@@ -24,7 +24,6 @@ from dtsweep.worker.copies import (
     Verdict,
     gradients_judged,
     is_flat,
-    own_part,
     parameters_judged,
     part_of,
 )

@@ -234,8 +234,8 @@ class Script(_OwnLoop):
         meanings = {name: "names" for meaning, name in self.names.items() if meaning in MEANINGS}
         return {**super().read_arguments(), **meanings}
 
-    def named_grid(self, point: Any) -> NamedGrid | None:
-        """The grid that arguments with a meaning promise for a point; None without any.
+    def named_grid(self, fields: Mapping[str, Any]) -> NamedGrid | None:
+        """The grid that arguments with a meaning promise for a point's fields; None without any.
 
         Raises:
             SweepError: one of them is not a whole number of at least 1.
@@ -247,7 +247,7 @@ class Script(_OwnLoop):
                 continue
             values[name], words[name] = by_argument.get(bare(argument)), f"{ARGS}{argument}"
             if name in self.driven:
-                values[name], words[name] = getattr(point, name), name
+                values[name], words[name] = fields[name], name
         return named_grid(values, words)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -330,13 +330,14 @@ class Odd(Gpt):
     kind: str = ""
 
     def loss(self, model: Any, batch: torch.Tensor) -> torch.Tensor:
-        if self.kind == "named":
-            return model(tokens=batch[:, :-1]).mean()  # type: ignore[no-any-return]  # of any model
-        if self.kind == "asks":
-            return next(model.parameters()).mean()  # type: ignore[no-any-return]  # as above
-        if self.kind == "twice":
-            return (model(batch[:, :-1]) - model(batch[:, :-1])).mean()  # type: ignore[no-any-return]  # as above
-        return model(batch[:, :-1]).mean((1, 2))  # type: ignore[no-any-return]  # as above
+        tokens = batch[:, :-1]
+        losses: dict[str, Callable[[], torch.Tensor]] = {
+            "named": lambda: model(tokens=tokens).mean(),
+            "asks": lambda: next(model.parameters()).mean(),
+            "twice": lambda: model(tokens).mean() - model(tokens).mean(),
+            "rows": lambda: model(tokens).mean((1, 2)),
+        }
+        return losses[self.kind]()
 
 
 REFUSED = {

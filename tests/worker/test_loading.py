@@ -80,7 +80,7 @@ class Read:
 
 @dataclass(frozen=True)
 class FromItems(Read):
-    """The same from a dataset."""
+    """A workload with such batches from a dataset."""
 
     count: int = 1000
     batch = None  # type: ignore[assignment]
@@ -95,7 +95,7 @@ class FromItems(Read):
 
 @dataclass(frozen=True)
 class Drawn(Read):
-    """The same with values that are drawn."""
+    """A workload whose values are drawn."""
 
     def batch(self, samples: range, device: torch.device) -> Given:
         given = super().batch(samples, device)
