@@ -20,8 +20,7 @@ from scipy.signal import lfilter
 
 from benchmarks.log_entry import heading, table
 from dtsweep.analysis import over_launches, scaling
-from dtsweep.predict import usl
-from tests.analysis.ladders import ladder, universal
+from tests.analysis.ladders import ladder
 from tests.compare.test_regressions import compared, drawn
 from tests.frames import trials
 from tests.outcomes import outcome, row_of
@@ -53,8 +52,6 @@ class Rate(NamedTuple):
 
 
 TRUE_RATE = 1000.0
-
-SIZES = (1, 2, 4, 8, 16, 32)
 
 
 def alike(
@@ -107,27 +104,6 @@ def share_held(kind: str, launches: int, size: dict[str, Any], *, count: int) ->
     return float(holds.mean())
 
 
-def shares_of_parameters_held(count: int) -> dict[str, float]:
-    """Share of ladders whose intervals hold each parameter of the law that made them."""
-    made, rng = {"contention": 0.03, "coherency": 0.002}, np.random.default_rng(3)
-    frame = ladder(universal(SIZES, **made), launches=3, error=0.02, rng=rng, count=count)
-    rows = usl(frame)
-    assert (rows["errors"] == "launches").mean() > 0.9 - chance(0.9, count)
-    return {
-        name: ((rows[f"{name}_low"] <= value) & (value <= rows[f"{name}_high"])).mean()
-        for name, value in made.items()
-    }
-
-
-def share_held_by_residuals(count: int) -> float:
-    """Share of ladders without errors whose interval holds the contention that made them."""
-    made = universal(SIZES, contention=0.05, coherency=0.002)
-    rows = usl(ladder(made, error=0.02, rng=np.random.default_rng(4), count=count))
-    assert rows["errors"].unique().tolist() == ["residuals"]
-    assert rows["contradicted"].isna().all()
-    return float(((rows["contention_low"] <= 0.05) & (rows["contention_high"] >= 0.05)).mean())
-
-
 def shares_of_gains_held(count: int) -> list[float]:
     """Share of ladders whose intervals hold the true gain, by size."""
     rates = {1: 100.0, 2: 190.0, 4: 340.0, 8: 500.0}
@@ -163,11 +139,7 @@ def launches(draws: int) -> Iterator[Rate]:
 
 
 def ladders(draws: int) -> Iterator[Rate]:
-    """Parameters of the law of scaling, and gains of larger worlds."""
-    for name, share in shares_of_parameters_held(draws).items():
-        yield Rate(f"{name} of the USL, by launches", draws, share, HELD)
-    residuals = share_held_by_residuals(draws)
-    yield Rate("contention of the USL, by residuals", draws, residuals, HELD)
+    """Gains of larger worlds."""
     for workers, share in zip((2, 4, 8), shares_of_gains_held(draws), strict=True):
         yield Rate(f"gain of {workers} workers", draws, share, HELD)
 

@@ -18,7 +18,7 @@ from dtsweep.inference.spread import POINT
 from dtsweep.report import Content, content_of
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.labels import trial_label
-from dtsweep.report.plot_axes import PlotAxis, axis_for, tick_label
+from dtsweep.show.frontier_plot import frontier_plot
 from dtsweep.show.style import COLOURS
 
 WIDTH, HEIGHT = 800, 420
@@ -28,11 +28,43 @@ BELOW, LINE, LETTERS = 10, 17, 118
 DARK, MIDDLE, LIGHT = "#24292f", "#57606a", "#e5e8eb"
 
 
+class Scale(NamedTuple):
+    """An axis between two ends, with round numbers for its ticks."""
+
+    low: float
+    high: float
+    is_logarithmic: bool
+    ticks: list[float]
+
+    def share(self, value: float) -> float:
+        """Position of a value, from 0 at the lower end to 1 at the upper end."""
+        ends = (self.low, self.high, value)
+        low, high, position = map(math.log, ends) if self.is_logarithmic else ends
+        return (position - low) / (high - low)
+
+
+def scale_for(values: list[float], *, from_zero: bool = False) -> Scale:
+    """Scale with room for all values, which are above 0; logarithmic if they differ much."""
+    low, high = 0.0 if from_zero else min(values), max(values)
+    is_logarithmic = not from_zero and high > 10 * low
+    if is_logarithmic:
+        beyond = (high / low) ** 0.06
+        low, high = low / beyond, high * beyond
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [float(f"{factor}e{power}") for power in powers for factor in (1, 2, 5)]
+    else:
+        high += 0.06 * (high - low or high)
+        power = 10.0 ** math.floor(math.log10((high - low) / 6))
+        step = next(factor * power for factor in (1, 2, 5, 10) if 6 * factor * power >= high - low)
+        ticks = [round(number * step, 9) for number in range(math.floor(high / step) + 1)]
+    return Scale(low, high, is_logarithmic, [tick for tick in ticks if low <= tick <= high])
+
+
 class Field(NamedTuple):
     """Where values stand in the picture, in pixels from its upper left corner."""
 
-    step_ms: PlotAxis
-    rate: PlotAxis
+    step_ms: Scale
+    rate: Scale
 
     def across(self, ms: float) -> float:
         """From the left."""
@@ -54,8 +86,8 @@ def picture(content: Content) -> str:
     """
     drawn = [found for found in content.frontiers if len(found.drawn)]
     rows = [row for found in drawn for _, row in found.drawn.iterrows()]
-    step_ms = axis_for([row["latency_s"] * 1e3 for row in rows], most_ticks=8)
-    field = Field(step_ms, axis_for([row["samples_per_s"] for row in rows], from_zero=True))
+    step_ms = scale_for([row["latency_s"] * 1e3 for row in rows])
+    field = Field(step_ms, scale_for([row["samples_per_s"] for row in rows], from_zero=True))
     recommended = [tuple(found.point[c] for c in POINT) for found in content.recommendations]
     below = [line for doubt in content.doubts for line in textwrap.wrap(doubt.text, LETTERS)]
     height = HEIGHT + (LINE * len(below) + BELOW if below else 0)
@@ -67,7 +99,7 @@ def picture(content: Content) -> str:
         text(
             18,
             28,
-            f"Step time against throughput: {content.headline.partition(' · ')[0]}",
+            frontier_plot(content).title,
             size=16,
             colour=DARK,
         ),
@@ -93,12 +125,12 @@ def _axes(field: Field) -> Iterator[str]:
     for value in field.rate.ticks:
         down = field.down(value)
         yield f'<line x1="{LEFT}" y1="{down:.1f}" x2="{right}" y2="{down:.1f}" stroke="{LIGHT}"/>'
-        yield text(LEFT - 8, down + 4, tick_label(value), anchor="end")
+        yield text(LEFT - 8, down + 4, f"{value:,g}", anchor="end")
     for value in field.step_ms.ticks:
         across = field.across(value)
         ends = f'x1="{across:.1f}" y1="{TOP}" x2="{across:.1f}" y2="{bottom}"'
         yield f'<line {ends} stroke="{LIGHT}"/>'
-        yield text(across, bottom + 18, tick_label(value), anchor="middle")
+        yield text(across, bottom + 18, f"{value:,g}", anchor="middle")
     yield text((LEFT + right) / 2, bottom + 38, "step time, ms", anchor="middle")
     yield text(LEFT + 4, TOP - 6, "samples/s")
 

@@ -1,10 +1,12 @@
-"""Write what docs/ takes from the code: columns.md, and tables between marks in other pages."""
+"""Write what docs/ takes from the code: columns, tables between marks in pages, `llms.txt`."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import itertools
+import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
@@ -15,11 +17,17 @@ from dtsweep.results.schema import SCHEMA_VERSION, TABLES
 from dtsweep.results.statuses import FINAL, FLAG_MEANINGS, STATUS_MEANINGS
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness
-from dtsweep.sweep.mode_info import ModeInfo
+from dtsweep.sweep.evidence import EVIDENCE, tried_on
+from dtsweep.sweep.mode_info import SEMANTICS, ModeInfo
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point_axes import AXES, FIELD_TYPES
 
 FOLDER = Path(__file__).parent
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+CODES = {"status": STATUS_MEANINGS, "semantics": SEMANTICS}
+"""Columns with a closed set of values."""
 
 
 def columns_page() -> str:
@@ -50,6 +58,7 @@ def columns_page() -> str:
 def write_pages() -> None:
     """Write the pages as they follow from the code."""
     (FOLDER / "columns.md").write_text(columns_page(), "utf-8")
+    (FOLDER / "schemas" / "columns.json").write_text(columns_schema(), "utf-8")
     for page, tables in {
         "sweep-files.md": {
             "axes": axes(),
@@ -63,11 +72,116 @@ def write_pages() -> None:
             "carriers": carriers(),
         },
         "measuring.md": {"exchange": exchange()},
+        **{page: {"evidence": evidence(names.split())} for page, names in TRIED.items()},
     }.items():
         text = (FOLDER / page).read_text("utf-8")
         for name, table in tables.items():
             text = with_table(text, name, table)
         (FOLDER / page).write_text(text, "utf-8")
+    (FOLDER / "llms.txt").write_text(llms_txt(), "utf-8")
+
+
+TRIED = {
+    "model-parallel.md": "tensor_parallel sequence_parallel pipeline_parallel pipeline_schedule",
+    "compute.md": "compile fused attention precision=fp16 precision=bf16 precision=tf32",
+    "own-loops.md": "script sync=as_written Trainer Lightning Accelerate DeepSpeed Megatron",
+    "own-modes.md": "sync=own",
+    "time-to-loss.md": "cifar10_target",
+    "clusters.md": "autoscaling placement Slurm",
+    "doctor.md": "doctor",
+}
+"""Pages of features, and the names of these in `dtsweep.sweep.evidence`."""
+
+
+def evidence(features: Iterable[str]) -> str:
+    """The table of machines on which features ran, with the log's entry."""
+    rows = [(f"`{feature}`", tried_on(feature), _entry(feature)) for feature in features]
+    return _table(("feature", "tried on", "log"), rows)
+
+
+def _entry(feature: str) -> str:
+    """Link to the newest entry of the log that shows the largest machine of a feature."""
+    days = EVIDENCE[tried_on(feature)].items()
+    day = max(day for day, names in days if feature in names.split())
+    return f"[{day}](log/{day}.md)"
+
+
+def llms_txt() -> str:
+    """Write llms.txt: the index of docs/ with a section of links for each of its groups."""
+    lines = ["# dtsweep", "", f"> {SUMMARY}", ""]
+    for line in (FOLDER / "README.md").read_text("utf-8").splitlines():
+        if line.startswith("**"):
+            group = line.strip("*")
+            # Readers of llms.txt may leave out what is optional.
+            lines += [f"## {'Optional' if group == 'Maintain' else group}", ""]
+        elif line.startswith(("- ", "  ")):
+            lines += _links(line)
+        elif not line and lines[-1].startswith("- "):
+            lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+SUMMARY = (
+    "dtsweep measures configurations of one distributed PyTorch training job on a Ray cluster or "
+    "one machine, and says which to take, with intervals. Scripts and agents read its `--json` "
+    "and exit codes."
+)
+
+
+def _links(line: str) -> list[str]:
+    """A bullet for each link of a line of the index, with the words that follow the last one."""
+    found = re.findall(r"\[([^\]]+)\]\(([^)]+)\)", line)
+    words = line.partition("): ")[2]
+    return [f"- [{name}]({path}){f': {words}' if words else ''}" for name, path in found]
+
+
+_JSON_TYPES = {"int64": "integer", "double": "number", "bool": "boolean"}
+"""Types of JSON by those of Arrow; other columns are text."""
+
+
+def columns_schema() -> str:
+    """Write docs/schemas/columns.json: the columns of `trials`, and the settings of a point."""
+    definitions = {column.name: _column_schema(column) for column in TABLES["trials"]}
+    definitions["settings"] = {
+        "description": "Settings of a point without workers: its axes, workload and variables.",
+        "type": "object",
+        "properties": {
+            **{name: {"$ref": f"#/$defs/{name}"} for name in _SETTINGS},
+            "environment": {"$ref": "#/$defs/environment"},
+        },
+        "patternProperties": {"^workload_": True},
+        "required": [*_SETTINGS],
+    }
+    lines = [
+        f"    {json.dumps(name)}: {json.dumps(schema, ensure_ascii=False)}"
+        for name, schema in definitions.items()
+    ]
+    head = {"$schema": DIALECT, "$comment": "made by docs/tables.py"}
+    head["title"] = "Columns of the rows that dtsweep prints; null is unknown or not measured"
+    start = json.dumps(head, indent=2)[: -len("\n}")]
+    return f'{start},\n  "$defs": {{\n{_joined(lines)}\n  }}\n}}\n'
+
+
+def _joined(lines: Iterable[str]) -> str:
+    return ",\n".join(lines)
+
+
+_SETTINGS = [name for name in AXES if name != "workers"]
+
+
+def _column_schema(column: Any) -> dict[str, Any]:
+    """The schema of a stored column as it is printed: null is unknown."""
+    unit = f" Unit: {column.unit}." if column.unit else ""
+    kind = str(column.type)
+    schema: dict[str, Any] = {"description": f"{column.meaning}.{unit}"}
+    item = _JSON_TYPES.get(kind.removeprefix("list<item: ").removesuffix(">"), "string")
+    if column.name == "environment":
+        return schema | {"type": ["object", "null"], "additionalProperties": {"type": "string"}}
+    if kind.startswith("list<"):
+        return schema | {"type": ["array", "null"], "items": {"type": item}}
+    if column.name in CODES:
+        return schema | {"enum": [*CODES[column.name], None]}
+    return schema | {"type": [item, "null"]}
 
 
 def with_table(text: str, name: str, table: str) -> str:
@@ -120,7 +234,7 @@ def _values(name: str) -> str:
 def modes() -> str:
     """The table of sync modes, as they are declared."""
     sends = "bytes sent per step"
-    header = ("mode", "semantics", "reads", "default", sends, "memory", "exchange by")
+    header = ("mode", "semantics", "reads", "default", sends, "memory", "exchange by", "tried on")
     rows = [
         (
             f"`{name}`",
@@ -130,6 +244,7 @@ def modes() -> str:
             mode.sends,
             mode.memory,
             _method(mode),
+            tried_on(f"sync={name}"),
         )
         for name, mode in MODES.items()
     ]
@@ -191,6 +306,7 @@ def compressions() -> str:
         "how payloads come together",
         "bytes sent per step in `ddp`",
         "error feedback",
+        "tried on",
     )
     rows = [
         (
@@ -199,6 +315,7 @@ def compressions() -> str:
             _TOGETHER[info.exchange],
             info.sends,
             _yes(info.has_feedback),
+            tried_on(f"compression={name}"),
         )
         for name, info in COMPRESSIONS.items()
     ]

@@ -65,7 +65,9 @@ def printable(text: str) -> str:
     >>> print(printable("red \x1b[31m, C1 \x9b31m, backwards \u202e"))
     red \x1b[31m, C1 \x9b31m, backwards \u202e
     """
-    return CONTROL.sub(lambda match: _escaped(match[0]), without_credentials(text))
+    return CONTROL.sub(
+        lambda match: match[0].encode("unicode_escape").decode(), without_credentials(text)
+    )
 
 
 def one_line(text: str) -> str:
@@ -77,15 +79,6 @@ def one_line(text: str) -> str:
     ddp\nok
     """
     return printable(text).replace("\n", r"\n").replace("\t", r"\t")
-
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    if code < 0x10000:
-        return f"\\u{code:04x}"
-    return f"\\U{code:08x}"
 
 
 def error_line(error: BaseException) -> str:

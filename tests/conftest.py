@@ -18,6 +18,9 @@ from hypothesis import settings
 settings.register_profile("dtsweep", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("dtsweep")
 
+collect_ignore = ["loops/scripts"]
+"""Scripts as users write them, which `dtsweep script` runs."""
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 

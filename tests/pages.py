@@ -20,7 +20,7 @@ from dtsweep.sweep.values import column_types
 ROOT = Path(__file__).parents[1]
 DOCS = """
     README sweep-files own-loops commands sync-modes compression measuring estimation results plots
-    monitoring clusters doctor
+    monitoring clusters doctor agents
 """
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DOCS.split())]
 

@@ -259,21 +259,6 @@ def test_what_can_not_be_measured_without_ray_is_refused_in_a_line(
     assert message in refused_line(2, *arguments)
 
 
-def test_a_precision_that_the_gpu_does_not_have_is_refused_in_a_line(
-    refused_line: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 0))
-    threads = torch.get_num_threads()
-    try:
-        line = refused_line(2, "workers=2", "sync=ddp", "precision=tf32")
-    finally:
-        torch.set_num_threads(threads)
-    assert "precision tf32 needs GPUs of compute capability 8.0 or higher, here: 7.0" in line
-
-
 def test_a_gpu_that_torch_can_not_use_is_refused_in_a_line(
     refused_line: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:

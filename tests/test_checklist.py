@@ -21,7 +21,6 @@ from benchmarks.checklist import (
     NotRunError,
     judged,
     lacking,
-    printed,
     run_lines,
     within,
 )
@@ -44,19 +43,14 @@ LARGE = {
 JUDGED = [
     ("4", {}, None),
     ("4", {"mfu": 0.1}, "mfu is 0.1, expected 0.2 to 0.6"),
-    ("4", {"backend": "gloo"}, "backend is gloo, expected nccl"),
     ("4", {"flags": ["timer_mismatch"]}, "flags is ['timer_mismatch'], expected without"),
     ("4", {"exit_code": -6, "status": None}, "status is unknown, expected ok"),
-    ("5", {"step_over_line_4": 1.004}, None),
     ("5", {"step_over_line_4": 1.03}, "step_over_line_4 is 1.03, expected 0.99 to 1.01"),
     ("6", {"device_idle_low": 0.55, "launch_share": 0.9}, None),
     ("6", {"device_idle_low": None}, "device_idle_low is unknown, expected 0.3 to 1"),
     ("7", {"status": "user_error", "reason": "CUDA error: device-side assert triggered"}, None),
     ("8", {"status": "oom_device", "reason": "CUDA out of memory", "exit_code": 1}, None),
-    ("8", {"status": "user_error", "exit_code": 1}, "status is user_error"),
     ("9", {"by_axis": 1.0, "outside": 1.4}, "by_axis is 1, expected at least 1.05"),
-    ("10", {"spread": 0.004}, None),
-    ("10", {"spread": 0.02}, "spread is 0.02, expected 0 to 0.01"),
 ]
 """Lines of one GPU, what differs from `LARGE` in their rows, and why they fail."""
 
@@ -232,15 +226,6 @@ def test_a_line_that_fails_does_not_end_the_checklist_and_all_is_in_the_report(
     assert stored["lines"][1]["expected"] == {"mfu": "at least 0.2"}
     assert said[-2].startswith("line 5 needs 2 GPUs: torch sees 1 here; it and the lines after it")
     assert said[-1].startswith("1 pass, 2 differs, 3 not run: ")
-
-
-def test_a_line_is_printed_with_what_is_expected_and_what_was_found() -> None:
-    outcome = judged(GPU_LINES["8"], {"status": "oom_device", "exit_code": 0})
-    assert printed(outcome).splitlines()[:3] == [
-        "   8 differs  a batch that does not fit (0 s)",
-        "       status: oom_device, expected oom_device",
-        "       exit_code: 0, expected 1",
-    ]
 
 
 def test_a_command_that_does_not_end_is_ended_with_what_it_has_started(

@@ -128,7 +128,7 @@ def test_the_sweeps_over_all_of_them_have_them(copy: Copy) -> None:
 
 def test_the_tables_of_the_docs_have_them(copy: Copy) -> None:
     mode, carrier = copy.rows("sync-modes.md", "| `hearsay` |")
-    known = "`exact` | `bucket_bytes` | `None` | S/7 | 9 S | wait"
+    known = "`exact` | `bucket_bytes` | `None` | S/7 | 9 S | wait | nowhere"
     assert mode == f"| `hearsay` | {known} |"
     assert carrier.endswith("| yes |")
     heads = copy.rows("sync-modes.md", "`powersgd` | `int2` |")

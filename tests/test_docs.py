@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from docs.tables import TRIED
 from dtsweep import Measure, Point
 from dtsweep.inference.verdicts import Answer, KneeVerdict, Method, Reason, RunVerdict, Verdict
 from dtsweep.measure.stopping import Rule
@@ -22,8 +23,11 @@ from dtsweep.sweep.mode_info import SEMANTICS
 from dtsweep.sweep.modes import MODES
 from tests.pages import ROOT, tables
 
-PAGES = {"sweep-files.md": 4, "sync-modes.md": 3, "measuring.md": 1}
+PAGES = {"sweep-files.md": 4, "sync-modes.md": 3, "measuring.md": 1, **dict.fromkeys(TRIED, 1)}
 """Pages with tables that are made, and how many."""
+
+WHOLE = ("columns.md", "llms.txt", "schemas/columns.json")
+"""Files that are made."""
 
 
 MOST_WORDS = {"measuring.md": 5_000, "sync-modes.md": 6_000}
@@ -33,7 +37,8 @@ MOST_WORDS = {"measuring.md": 5_000, "sync-modes.md": 6_000}
 def test_the_pages_are_as_docs_tables_makes_them(tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     shutil.copytree(ROOT / "docs", docs)
-    (docs / "columns.md").write_text("old")
+    for name in WHOLE:
+        (docs / name).write_text("old")
     marks = r"(<!-- made by docs/tables.py: \w+ -->\n).*?(<!-- end -->\n)"
     for name, tables_in in PAGES.items():
         page = (docs / name).read_text("utf-8")
@@ -42,7 +47,7 @@ def test_the_pages_are_as_docs_tables_makes_them(tmp_path: Path) -> None:
         assert count == tables_in
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, docs / "tables.py"], env=environment, timeout=60, check=True)
-    for name in ("columns.md", *PAGES):
+    for name in (*WHOLE, *PAGES):
         made, known = ((folder / name).read_text("utf-8") for folder in (docs, ROOT / "docs"))
         assert made == known, f"docs/{name} is old; run: make docs"
 

@@ -12,7 +12,7 @@ from jupyter_client.manager import start_new_kernel
 
 import dtsweep
 from tests.pages import ROOT
-from tests.report.test_notebook import ROWS, stored
+from tests.report.stored_models import ROWS, stored
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 from dtsweep.results.store import Results
 from notebooks.sample import make_sample
 from tests.pages import ROOT
-from tests.report.test_notebook import ROWS, stored
+from tests.report.stored_models import ROWS, stored
 
 FOLDER = ROOT / "notebooks"
 

@@ -19,8 +19,13 @@ from tests.pages import PAGES, ROOT, Block, blocks, commands, make_results, make
 NOT_RUN = (
     "make gpu-checklist PYTHON_GPU=python3",
     "make gpu-checklist-node PYTHON_GPU=python3",
+    "watch -n 20 dtsweep status results/batchsize",
+    "sbatch --nodes=2 --gpus-per-node=8 --time=04:00:00 clusters/slurm.sbatch sweeps/batchsize.py "
+    "--set sync=ddp",
 )
-"""They download, or need a GPU."""
+"""They download, need a GPU or Slurm (`test_slurm.py` has one), or do not end."""
+
+OF_SLURM = {"--dependency", "--exclusive", "--nodes", "--switches"}
 
 ONE_TRIAL = "--set workers=1 --set micro_batch=4 --set accumulation=1 --set sync=ddp --results one"
 """What is left of a run of the README; other options of the same name win."""
@@ -226,9 +231,9 @@ def test_links_lead_to_headings(page: Path) -> None:
 def test_options_that_are_named_exist(page: Path) -> None:
     lines = page.read_text("utf-8").splitlines()
     text = "\n".join(
-        re.sub("`(ray|docker|torchrun|python -m benchmarks\\.\\w+) [^`]*`| -- .*", "", line)
+        re.sub("`(ray|docker|torchrun|pip|python -m benchmarks\\.\\w+) [^`]*`| -- .*", "", line)
         for line in lines
-        if not line.startswith(("COPY ", "RUN ", "ray ", "torchrun "))
+        if not line.startswith(("COPY ", "RUN ", "ray ", "torchrun ", "sbatch "))
         and " torchrun --" not in line
     )
     known = {
@@ -237,4 +242,4 @@ def test_options_that_are_named_exist(page: Path) -> None:
         for parameter in command.params
         for option in parameter.opts
     }
-    assert set(re.findall(r"(?<![\w.-])--[a-z][a-z-]*", text)) <= known
+    assert set(re.findall(r"(?<![\w.-])--[a-z][a-z-]*", text)) <= known | OF_SLURM

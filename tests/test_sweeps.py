@@ -54,26 +54,6 @@ def test_the_plan_of_an_example_names_its_points_whole_on_a_narrow_terminal(file
     assert words <= set(text.getvalue().split())
 
 
-def test_batchsize_has_at_least_24_trials_over_all_semantics() -> None:
-    _, points = possible("batchsize.py")
-    assert len(points) >= 24
-    assert {point.semantics for point in points} == {"exact", "stale", "local"}
-
-
-def test_workers_compares_worlds_at_equal_global_batch() -> None:
-    _, points = possible("workers.py")
-    worlds = {point.workers for point in points}
-    sizes = {point.global_batch for point in points}
-    assert len(worlds) > 1
-    assert {(point.workers, point.global_batch) for point in points} == {*product(worlds, sizes)}
-
-
-def test_accumulation_keeps_the_global_batch() -> None:
-    _, points = possible("accumulation.py")
-    assert len({point.global_batch for point in points}) == 1
-    assert len({point.accumulation for point in points}) > 2
-
-
 def test_sync_modes_has_all_modes_and_goes_from_exact_to_unbounded() -> None:
     _, points = possible("sync_modes.py")
     # Workers that share memory need another placement.

@@ -9,13 +9,13 @@ files. In reading order:
     where           conditions on points, as a user writes them
     ladders         groups of points by their number of workers or nodes
     study           tables of one results folder, each prepared once (such as `over_launches`)
-    naming          the point that a name or some settings select
     difference      ratio of two points, with a verdict
     objectives      direction of each objective, and its precision over launches
     dominance       dominance between points, and its significance
     frontier        points that no other point beats
     scaling         speed-up, efficiency and gain of more workers, and which don't pay
     settings        settings of points and of trials in one form, and their values
+    naming          the point that a name or some settings select
     pairwise        tests points against one of them, even with one launch each
     time_to_loss    trainings to a target: their time, samples and cost, and speed-up
     next_axes       axes to try next, by a point's bound

@@ -30,15 +30,11 @@ _WORK = ("compute", "memory", "launch")
 
 _WORDS = {"input": "loading batches", "exchange": "exposed exchange", "work": "device work"}
 _COLUMNS = (
-    *(
-        "bound",
-        "bound_share",
-        "bound_share_low",
-        "bound_share_high",
-        "bound_reason",
-        "second",
-        "second_share",
-    ),
+    "bound",
+    "bound_share",
+    "bound_share_low",
+    "bound_share_high",
+    "bound_reason",
     "next_axes",
     "input_share",
     "exchange_share",
@@ -108,10 +104,9 @@ def bottleneck(frame: Frame) -> pd.DataFrame:
         One row per row of `over_launches`, by `point_id`, `env_id` and `hosts`: `bound` (compute,
         exchange, memory, input, host, straggler; None where what was measured can't tell),
         `bound_share` with `_low` and `_high`, the part's share of the step, for compute, memory and
-        host of the device's work; `bound_reason`, in a sentence; `second`, the next largest
-        part, and `second_share`; `next_axes`, a list of up to three
-        `dtsweep.analysis.next_axes.NextAxis`, empty without a bound; and the shares above, null
-        where unknown.
+        host of the device's work; `bound_reason`, in a sentence; `next_axes`, a list of up to
+        three `dtsweep.analysis.next_axes.NextAxis`, empty without a bound; and the shares above,
+        null where unknown.
     """
     import pandas as pd
 
@@ -176,13 +171,9 @@ def _bound_columns(row: _Row) -> _Row:
         "bound_share_low": first.low,
         "bound_share_high": first.high,
         "bound_reason": reason,
-        "second": second.name,
-        "second_share": second.share,
         # Advice rests on measured shares alone.
         "next_axes": next_axes(bound if first.share is not None else None, row),
     }
-    if second.name == "work":
-        columns["second"] = _limit_of_work(row, work)[0] or "work"
     if bound is None:
         columns |= dict.fromkeys(("bound_share", "bound_share_low", "bound_share_high"))
     return {name: (row | columns)[name] for name in _COLUMNS}

@@ -136,7 +136,6 @@ def frontier(
     minimize: Sequence[str] = MINIMIZED,
     maximize: Sequence[str] = MAXIMIZED,
     where: str = "",
-    compare_models: bool = False,
 ) -> pd.DataFrame:
     """Find the points that no other one beats, for each kind of update, model and environment.
 
@@ -150,8 +149,6 @@ def frontier(
         maximize: columns that should be large.
         where: a condition that points have to meet, as `parse_condition` reads it; empty for all
             points.
-        compare_models: compare all models with each other, as if a sample of one were one of
-            another.
 
     Returns:
         The points of `over_launches`, sorted by semantics, kind of update, model (fewest FLOPs
@@ -180,21 +177,13 @@ def frontier(
     )
     eligible = points[points["meets"].fillna(value=False)]
     for env_id in eligible["env_id"].drop_duplicates():
-        _write_standings(
-            points,
-            of_environment(eligible, env_id),
-            objectives,
-            study=study,
-            compare_models=compare_models,
-        )
+        _write_standings(points, of_environment(eligible, env_id), objectives, study=study)
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
     # What comes last is sorted by first: only the objective may run downwards.
     first = objectives[0]
     points = points.sort_values(first.name, ascending=not first.maximize, kind="stable")
-    models = [] if compare_models else ["flops_per_sample", *MODEL]
-    return points.sort_values(
-        [*UPDATE, *models, "env_id"], key=_in_order, ignore_index=True, kind="stable"
-    )
+    keys = [*UPDATE, "flops_per_sample", *MODEL, "env_id"]
+    return points.sort_values(keys, key=_in_order, ignore_index=True, kind="stable")
 
 
 def costs_in(
@@ -222,11 +211,10 @@ def _write_standings(
     objectives: Sequence[Objective],
     *,
     study: Study,
-    compare_models: bool,
 ) -> None:
     """Write the standing and probabilities of one environment's points into `points`."""
     costs, rows = costs_in(study, eligible.reset_index(), objectives)
-    for _, group in rows.groupby([*UPDATE, *(() if compare_models else MODEL)], dropna=False):
+    for _, group in rows.groupby([*UPDATE, *MODEL], dropna=False):
         numbers = group["row"].to_numpy()
         standing, near = compare(costs, numbers)
         on_it, knees = _probabilities(costs, numbers, near)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dtsweep.errors import SweepError
+from dtsweep.inference.contrasts import half_width_of, launch_degrees_of
 from dtsweep.inference.spread import POINT, Launches, launches_of
 from dtsweep.inference.variance import (
     WITHIN_DEGREES,
     Numbers,
     VarianceEstimate,
-    moderated_variance,
     pooled_is_better,
 )
 from dtsweep.measure.statistics import students_t
@@ -307,8 +307,8 @@ def points_of(trials: pd.DataFrame) -> pd.DataFrame:
 def joined_cautions(words: Iterable[str]) -> str:
     """Write cautions in one text, each once, the gravest first.
 
-    >>> joined_cautions(["drift", "", "unstable drift", "implausible"])
-    'implausible drift unstable'
+    >>> joined_cautions(["drift", "", "stalled drift", "implausible"])
+    'implausible drift stalled'
     """
     flags = set(" ".join(words).split())
     return " ".join(flag for flag in CAUTIONS if flag in flags)
@@ -373,28 +373,20 @@ def _half_widths(launches: Launches) -> Numbers:
     """
     from scipy.special import fdtrc
 
-    counts = launches.counts
-    pool = launches.unpaired_pool
+    counts, pool = launches.counts, launches.unpaired_pool
     degrees = np.maximum(counts - 1, 0).astype("float64")
     with np.errstate(invalid="ignore"):
-        estimates = VarianceEstimate(launches.residual_ss / degrees / counts, degrees)
-    pooled = pooled_is_better(
-        degrees, pooled=pool.launch_degrees if pool else 0, launches=counts
-    ) & ~np.isnan(launches.within_variance)
+        unpooled = VarianceEstimate(launches.residual_ss / degrees / counts, degrees)
+    half_width, _, pooled = half_width_of(
+        pool,
+        unpooled,
+        pooled=pooled_is_better(degrees, pooled=launch_degrees_of(pool), launches=counts),
+        within_variance=launches.within_variance,
+        total=lambda variances: variances / counts,
+    )
     beyond = np.zeros(len(counts))
     if pool:
-        moderated = moderated_variance(
-            pool,
-            pool.variances(launches.within_variance) / counts,
-            weight=1 / counts,
-            within_variance=launches.within_variance / counts,
-            unpooled=estimates,
-        )
-        estimates = VarianceEstimate(
-            *(np.where(pooled, *arrays) for arrays in zip(moderated, estimates, strict=True))
-        )
-        beyond[pooled] = students_t(pool.degrees) * max(0.0, pool.between_variance) ** 0.5
-    half_width = students_t(estimates.degrees) * estimates.variance**0.5
+        beyond[pooled == 1] = students_t(pool.degrees) * max(0.0, pool.between_variance) ** 0.5
     with np.errstate(invalid="ignore", divide="ignore"):
         ratios = launches.residual_ss / degrees / launches.within_variance
     agrees = fdtrc(degrees, WITHIN_DEGREES, ratios) > _AGREEMENT_LEVEL

@@ -6,8 +6,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.launches import setting_columns
+from dtsweep.analysis.settings import axis_name
 from dtsweep.analysis.where import parse_condition
 from dtsweep.errors import SweepError
+from dtsweep.text import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,12 +38,14 @@ def find_point(points: pd.DataFrame, text: str) -> str:
     matches = points[condition.holds(points).fillna(value=False).astype(bool)]
     if matches.empty:
         settings = "; ".join(
-            f"{_name(column)} is {_values(points[column])}" for column in condition.columns
+            f"{axis_name(column)} is {_values(points[column])}" for column in condition.columns
         )
         raise SweepError(f"no measured point has {text!r}: {settings}")
     if (count := matches["point_id"].nunique()) > 1:
         differing = _telling_apart(matches)
-        hint = " and ".join(f"{_name(column)} ({_values(matches[column])})" for column in differing)
+        hint = " and ".join(
+            f"{axis_name(column)} ({_values(matches[column])})" for column in differing
+        )
         raise SweepError(
             f"{count} points have {text!r}; add what tells them apart: "
             f"{hint or 'their point_id alone'}"
@@ -69,17 +73,13 @@ def _by_name(names: list[str], text: str) -> str:
         return matches[0]
     if matches:
         raise SweepError(
-            f"{len(matches)} points begin with {text!r}: {_listed(matches)}; give more of it"
+            f"{len(matches)} points begin with {text!r}: {listed(matches, most=_SHOWN)}; give more "
+            "of it"
         )
     raise SweepError(
         f"no ok trial of point {text!r}; give a point_id, its beginning, or settings: 'workers=2 "
         "sync=ddp'"
     )
-
-
-def _name(column: str) -> str:
-    """Name a setting as a sweep file does."""
-    return column.replace("workload_", "workload.", 1)
 
 
 def _values(column: pd.Series[Any]) -> str:
@@ -88,11 +88,4 @@ def _values(column: pd.Series[Any]) -> str:
     values = [str(value) for value in sorted(column.dropna().unique().tolist())]
     if pd.isna(column).any():
         values.append("none")
-    return _listed(values)
-
-
-def _listed(words: list[str]) -> str:
-    shown = words[:_SHOWN]
-    if len(words) > _SHOWN:
-        shown.append(f"{len(words) - _SHOWN} more")
-    return ", ".join(shown)
+    return listed(values, most=_SHOWN)

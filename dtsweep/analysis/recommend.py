@@ -150,9 +150,7 @@ class Recommendation:
         return self.others[self.others["is_contender"]]
 
 
-def recommend(
-    frame: Frame, goal: Goal | str | None = None, *, compare_models: bool = False
-) -> list[Recommendation]:
+def recommend(frame: Frame, goal: Goal | str | None = None) -> list[Recommendation]:
     """Recommend one configuration for a goal, for each model and environment.
 
     Candidates have allowed semantics and a value of the objective, meet the condition and the
@@ -171,7 +169,6 @@ def recommend(
             it.
         goal: what counts, or its name, one of `GOALS`; None is the goal that the trials were
             measured for, or the highest throughput.
-        compare_models: compare all models with each other.
 
     Returns:
         The one of the smallest model (fewest FLOPs) first.
@@ -190,14 +187,17 @@ def recommend(
         raise SweepError(why_none(points, objective, condition))
 
     recommendations = []
-    keys = ["env_id"] if compare_models else [*MODEL, "env_id"]
-    ordered = points.sort_values("flops_per_sample", kind="stable")
-    compare = functools.cache(functools.partial(_comparison_in, study))
-    for _, group in ordered.groupby(keys, dropna=False, sort=False):
+    for group, compare in _groups_in(study, points.sort_values("flops_per_sample", kind="stable")):
         if (group["is_candidate"] & group["is_met"]).any():
-            compare_in_group = functools.partial(compare, group["env_id"].iloc[0])
-            recommendations.append(_recommend_one(study, group, goal, condition, compare_in_group))
+            recommendations.append(_recommend_one(study, group, goal, condition, compare))
     return recommendations
+
+
+def _groups_in(study: Study, points: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, _Compare]]:
+    """Yield the points of each model and environment, and how to compare them."""
+    compare = functools.cache(functools.partial(_comparison_in, study))
+    for _, group in points.groupby([*MODEL, "env_id"], dropna=False, sort=False):
+        yield group, functools.partial(compare, group["env_id"].iloc[0])
 
 
 def selections_in(study: Study, goal: Goal) -> Iterator[tuple[pd.DataFrame, Selection]]:
@@ -212,11 +212,9 @@ def selections_in(study: Study, goal: Goal) -> Iterator[tuple[pd.DataFrame, Sele
     objective = read_goal(study.points, goal)
     condition = study.condition(goal.where)
     points = with_candidates(study, goal, objective, condition)
-    compare = functools.cache(functools.partial(_comparison_in, study))
-    for _, group in points.groupby([*MODEL, "env_id"], dropna=False, sort=False):
+    for group, compare in _groups_in(study, points):
         if group["is_candidate"].any():
-            compare_in_group = functools.partial(compare, group["env_id"].iloc[0])
-            kept, _, selection = _selected(group, goal, compare_in_group, study)
+            kept, _, selection = _selected(group, goal, compare, study)
             yield kept[kept["is_candidate"]], selection
 
 

@@ -98,38 +98,16 @@ def _with_window_intervals(rows: pd.DataFrame, *, size: str, drifts: Numbers) ->
     return rows
 
 
-def _group_columns(rows: pd.DataFrame) -> list[str]:
-    """Name the columns of `group_row`."""
-    shared = [name for name in rows.columns if name not in {*_OF_A_SIZE, *COMPARED}]
-    return [*shared, "sizes", "largest"]
-
-
-def group_row(group_rows: pd.DataFrame, *, size: str) -> dict[str, Any]:
+def _group_row(group_rows: pd.DataFrame, *, shared: Sequence[str], size: str) -> dict[str, Any]:
     """Describe a group in one row: shared settings, `sizes`, the largest size, cautions."""
     first = group_rows.iloc[0]
+    differing = _DIFFERING[first["kind"]]
     return {
-        **{
-            name: first[name]
-            for name in _group_columns(group_rows)[:-2]
-            if name not in _DIFFERING[first["kind"]]
-        },
+        **{name: first[name] for name in shared if name not in differing},
         "sizes": len(group_rows),
         "largest": group_rows[size].max(),
         "caution": joined_cautions(group_rows["caution"]),
     }
-
-
-def group_table(
-    records: Sequence[Mapping[str, Any]], rows: pd.DataFrame, *, columns: Sequence[str]
-) -> pd.DataFrame:
-    """Make a table of what `group_row` gives with further columns.
-
-    Settings have the types that they have in `rows`.
-    """
-    import pandas as pd
-
-    table = pd.DataFrame(records, columns=[*_group_columns(rows), *columns])
-    return table.astype({name: rows[name].dtype for name in _group_columns(rows)[:-2]})
 
 
 def _with_speed_ups(
@@ -157,7 +135,7 @@ def _speed_ups(sizes: Numbers, contrasts: Contrasts) -> dict[str, Numbers]:
         columns[f"speed_up{end}"] = np.exp(log)
         columns[f"efficiency{end}"] = np.exp(log) * sizes[0] / sizes
     # The interval of a gain follows from those of two speed-ups (Zou and Donner 2008).
-    covariance = speed_up_covariance(contrasts)
+    covariance = _speed_up_covariance(contrasts)
     scale = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
     correlations = np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0)
     neighbours = np.diag(correlations, 1)
@@ -174,7 +152,7 @@ def _speed_ups(sizes: Numbers, contrasts: Contrasts) -> dict[str, Numbers]:
     return columns | {name: np.concatenate([[np.nan], values]) for name, values in gains.items()}
 
 
-def speed_up_covariance(contrasts: Contrasts) -> Numbers:
+def _speed_up_covariance(contrasts: Contrasts) -> Numbers:
     """Covariance of the logarithms of speed-ups, in squares of half-widths of 95 % intervals.
 
     Each size has an error of its own, and the base's error is in all speed-ups. Effects of launches
@@ -241,29 +219,25 @@ def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd
     Raises:
         SweepError: `per` is neither; `worth` is not from 0 to 1.
     """
-    check_worth(worth)
-    ladders = study_of(frame).ladders(per)
-    size = ladders.size
-    rows = _with_speed_ups(ladders.rows, size=size, compared=ladders.compared)
-    records = [
-        group_row(group_rows, size=size)
-        | _row(group_rows.rename(columns={size: "size"}), worth=worth)
-        for _, group_rows in rows.groupby("group")
-    ]
-    return group_table(records, rows, columns=_COLUMNS).astype(_TYPES)
+    import pandas as pd
 
-
-def check_worth(worth: float) -> None:
-    """Refuse what no gain can be measured by.
-
-    Raises:
-        SweepError: it is not from 0 to 1.
-    """
     if not 0 <= worth <= 1:
         raise SweepError(
             f"worth={worth!r} is not a share; give what one more has to add, from 0 to 1, such as "
             "0.5"
         )
+    ladders = study_of(frame).ladders(per)
+    size = ladders.size
+    rows = _with_speed_ups(ladders.rows, size=size, compared=ladders.compared)
+    shared = [name for name in rows.columns if name not in {*_OF_A_SIZE, *COMPARED}]
+    records = [
+        _group_row(group_rows, shared=shared, size=size)
+        | _row(group_rows.rename(columns={size: "size"}), worth=worth)
+        for _, group_rows in rows.groupby("group")
+    ]
+    table = pd.DataFrame(records, columns=[*shared, "sizes", "largest", *_COLUMNS])
+    # Settings keep the types that they have in the rows.
+    return table.astype({**rows.dtypes[shared], **_TYPES})
 
 
 def _row(group_rows: pd.DataFrame, *, worth: float) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from dtsweep.cli.claim import claim_command
 from dtsweep.cli.compare import compare_command, difference_command
 from dtsweep.cli.decide import predict, recommend_command, report
 from dtsweep.cli.export import export
@@ -67,7 +68,7 @@ _READING = (
 )
 """Commands that read results and measure nothing."""
 
-_COMMANDS = (run_command, script, *_READING, import_table, doctor)
+_COMMANDS = (run_command, script, *_READING, claim_command, import_table, doctor)
 
 for _command in _COMMANDS:
     cli.add_command(_command)

@@ -74,25 +74,44 @@ def difference_command(
     "--other-machine", is_flag=True, help="Compare runs of different machines all the same."
 )
 @click.option("--all", "show_all", is_flag=True, help="Show every comparison.")
+@click.option(
+    "--html", metavar="FILE", help="Write the runs of NEW as one self-contained page, too."
+)
+@click.option("--markdown", is_flag=True, help="Print Markdown for a pull request instead.")
 @json_option
-def compare_command(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any) -> None:
+def compare_command(
+    runs: tuple[str, ...],
+    *,
+    as_json: bool,
+    show_all: bool,
+    html: str | None,
+    markdown: bool,
+    **options: Any,
+) -> None:
     """Test if the run NEW is slower than BASE beyond noise; exit code 1 if it significantly is.
 
     BASE and NEW are results of one sweep, measured with two versions of something. Without BASE the
     last run of NEW is compared with the earlier runs there.
     """
+    from dtsweep.compare.markdown import markdown_of
     from dtsweep.compare.runs_table import print_comparison
     from dtsweep.inference.verdicts import RunVerdict
 
+    if markdown and as_json:
+        raise SweepError("--markdown and --json are two forms of the output; give one of them")
+    if html is not None and len(runs) > 1:
+        raise SweepError("--html shows the runs of one results folder; give that alone")
     with telling_warnings():
         if len(runs) == 1:
-            compared = _with_earlier(runs[0], **options)
+            compared = _with_earlier(runs[0], html=html, **options)
         elif len(runs) == 2:
             compared = _two_runs(*runs, **options)
         else:
             raise SweepError(f"compare takes BASE and NEW, or NEW; it was given {len(runs)}")
     if as_json:
         print_json(compared)
+    elif markdown:
+        click.echo(markdown_of(compared))
     else:
         print_comparison(compared, console=console(), show_all=show_all)
     sys.exit(1 if compared["verdict"] == RunVerdict.REGRESSION else 0)
@@ -109,10 +128,13 @@ def _two_runs(base: str, new: str, *, threshold: float, **options: Any) -> dict[
     return comparison_json(comparison, threshold=threshold)
 
 
-def _with_earlier(results: str, *, threshold: float, **options: Any) -> dict[str, Any]:
+def _with_earlier(
+    results: str, *, threshold: float, html: str | None, **options: Any
+) -> dict[str, Any]:
     """Compare the last run of some results with the earlier ones of its machine."""
     from dtsweep.compare.compared_runs import compare_runs
     from dtsweep.compare.runs import load_runs, of_machine
+    from dtsweep.compare.trend import trend_of
     from dtsweep.compare.words import comparison_json, first_json
 
     runs = load_runs(opened(results))
@@ -124,10 +146,17 @@ def _with_earlier(results: str, *, threshold: float, **options: Any) -> dict[str
         comparison = compare_runs(base, new, threshold=threshold, **options)
         compared = comparison_json(comparison, threshold=threshold)
     else:
-        words = f"{results} has one run of this machine: there is nothing to compare it with."
+        words = "There is one run of this machine, and nothing to compare it with."
         compared = first_json(new, threshold=threshold, words=words)
     if left_out := len(earlier) - len(base):
         compared["notes"].append(
             f"Left out: {count_of(left_out, 'earlier run')} of other machines."
         )
+    trend = trend_of([*base, new], of=options["of"][0])
+    compared["changes"] = trend.words()
+    if html is not None:
+        from dtsweep.compare.trend_plot import trend_page
+        from dtsweep.show.page import write_page
+
+        write_page(trend_page(compared, trend), html)
     return compared

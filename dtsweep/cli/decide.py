@@ -35,11 +35,6 @@ if TYPE_CHECKING:
     help="Show dominated points, every scaling group and every reason.",
 )
 @click.option(
-    "--compare-models",
-    is_flag=True,
-    help="Compare all models with each other: one frontier, not one for each.",
-)
-@click.option(
     "--minimize",
     multiple=True,
     metavar="COLUMN",
@@ -95,14 +90,12 @@ def report(results: str, html: str | None, *, with_hosts: bool, **asked: Any) ->
     metavar="SEMANTICS",
     help="In addition to exact updates: lossy,stale,local,not_exchanged.",
 )
-@click.option("--compare-models", is_flag=True, help="Compare all models with each other.")
 @prices_option
 @with_imported_option
 @json_option
 def recommend_command(
     results: str,
     *,
-    compare_models: bool,
     prices: str | None,
     with_imported: bool,
     as_json: bool,
@@ -115,9 +108,7 @@ def recommend_command(
 
     frame = load_results(opened(results), prices=given_prices(prices), with_imported=with_imported)
     study = Study(frame)
-    recommendations = recommended(
-        study, _goal(**asked, results_goal=study.goal), compare_models=compare_models
-    )
+    recommendations = recommended(study, _goal(**asked, results_goal=study.goal))
     if as_json:
         values = [
             recommendation.as_json(one, remarks)

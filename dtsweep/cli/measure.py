@@ -176,6 +176,7 @@ def _show_plan(
     from dtsweep.results.frames import damage_of
     from dtsweep.results.lease import holder
     from dtsweep.results.store import Results
+    from dtsweep.sweep.evidence import print_untried, untried_in
 
     other_load = OtherLoad(asked["address"])
     sweep = _without_pruning(sweep, try_all=try_all)
@@ -191,8 +192,10 @@ def _show_plan(
         tell(line)
     if (words := other_load.words()) is not None:
         tell(f"dtsweep: {words}")
+    untried = untried_in(sweep, candidates)
     if as_json:
-        print_json(plan_json(planned, misfits) | nodes_json(sweep, candidates) | cost_json(cost))
+        values = plan_json(planned, misfits) | nodes_json(sweep, candidates) | cost_json(cost)
+        print_json(values | {"untried": untried})
     else:
         print_plan(
             planned,
@@ -204,6 +207,7 @@ def _show_plan(
         )
         if asked["prices"] is not None and planned.to_run:
             print_cost(cost, console=console())
+        print_untried(untried, console=console())
 
 
 def _refuse_unknown_goal(sweep: Sweep) -> None:
@@ -220,6 +224,7 @@ def _refuse_unknown_goal(sweep: Sweep) -> None:
 
 
 @click.command()
+@click.argument("sweep", metavar="[SWEEP.py]", required=False)
 @address_option
 @click.option(
     "--results",
@@ -227,25 +232,30 @@ def _refuse_unknown_goal(sweep: Sweep) -> None:
     help="Also try this place: write, list and delete a file.",
 )
 @json_option
-def doctor(address: str | None, results: str | None, as_json: bool) -> None:
+def doctor(sweep: str | None, address: str | None, results: str | None, as_json: bool) -> None:
     """Check every node and the links between them, before a run.
 
-    Rates, counters, versions, clocks, networks, memory, disks and GPUs are checked.
+    Rates, counters, versions, clocks, networks, memory, disks and GPUs are checked. Of a sweep it
+    says which features were never tried on such machines.
     """
     from dataclasses import asdict
 
     from dtsweep.doctor.diagnose import diagnose
     from dtsweep.doctor.nodes_table import print_diagnosis
+    from dtsweep.sweep.evidence import print_untried, untried_in
 
+    asked = _read(sweep, (), {}) if sweep else None
     try:
         diagnosis = diagnose(address, tell=tell, results=results)
     except KeyboardInterrupt:
         tell("dtsweep: interrupted")
         sys.exit(130)
+    untried = asked and untried_in(*asked, diagnosis.nodes)
     if as_json:
-        print_json(asdict(diagnosis))
+        print_json(asdict(diagnosis) | {"untried": untried})
     else:
         print_diagnosis(**asdict(diagnosis), console=console())
+        print_untried(untried, console=console())
     sys.exit(1 if diagnosis.problems else 0)
 
 

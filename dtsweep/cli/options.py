@@ -152,13 +152,18 @@ prices_option = click.option(
     help="Prices of nodes that hold for all results, in place of those of the runs.",
 )
 
+max_hours_option = click.option(
+    "--max-hours",
+    type=FiniteRange(min=0),
+    metavar="H",
+    help="End this run after so many hours; exit code 3 if trials are left.",
+)
+in_process_option = click.option(
+    "--in-process", is_flag=True, help="One worker in this process, without Ray: for a debugger."
+)
+
 _LIMIT_OPTIONS = (
-    click.option(
-        "--max-hours",
-        type=FiniteRange(min=0),
-        metavar="H",
-        help="End this run after so many hours; exit code 3 if trials are left.",
-    ),
+    max_hours_option,
     click.option(
         "--max-cost",
         "max_cost_usd",
@@ -184,11 +189,7 @@ _RUN_OPTIONS = (
     ),
     *_LIMIT_OPTIONS,
     *_PRICE_OPTIONS,
-    click.option(
-        "--in-process",
-        is_flag=True,
-        help="One worker in this process, without Ray: for a debugger.",
-    ),
+    in_process_option,
     json_option,
 )
 

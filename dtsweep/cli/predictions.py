@@ -158,13 +158,7 @@ def _columns(table: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def predictions_json(predictions: Sequence[_Predictions]) -> list[dict[str, Any]]:
-    """Give predictions as JSON values; unknown is None.
-
-    Returns:
-        For each model and environment `model_digest`, `env_id`, `measured_points` (a count),
-        and `predictions` (rows as `PerformanceModel.predict` has them, with `where`, the distance
-        in words, and `base_point_id`, the point that settings which were not given are from).
-    """
+    """Give predictions as JSON values: `docs/schemas/predict.json`."""
     return [
         {
             "model_digest": _text(one.model.model_digest),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,10 +110,8 @@ def script(path: str, arguments: tuple[str, ...], file: str | None, **options: A
     given = {name: options.pop(name) for name in names}
     question = take_question(options)
     options["prices"] = take_prices(options)
-    asked = replace(
-        _read_options(path, arguments, **given), question=asked_settings(None, question)
-    )
-    text = _file_text(asked)
+    settings = _read_options(path, arguments, **given)
+    text = _file_text([*settings, *_keywords(asked_settings(None, question))])
     place = Path(file or Path(_FOLDER) / f"{Path(path).stem}.py")
     sweep = _sweep_of(text, place)
     refuse_grid(sweep, question)
@@ -129,26 +127,6 @@ def script(path: str, arguments: tuple[str, ...], file: str | None, **options: A
     carry_out(sweep, points, **options)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ScriptSweep:
-    """A sweep of a script by what a command line says."""
-
-    path: str
-    """The script, as it was given."""
-
-    axes: Mapping[str, list[Scalar]]
-    """Values by axis."""
-
-    measure: Mapping[str, Any]
-    """Settings of `Measure` that differ from the default."""
-
-    script: Mapping[str, Any]
-    """Fields of `Script` that are not at their defaults, without its path."""
-
-    question: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of `Sweep` for its question that differ from the default."""
-
-
 def _read_options(
     path: str,
     arguments: tuple[str, ...],
@@ -157,15 +135,18 @@ def _read_options(
     names: Sequence[str],
     measure: Sequence[str],
     samples_per_step: str | None,
-) -> _ScriptSweep:
-    """Read the options of the command; each may be given several times.
+) -> list[str]:
+    """Read the options of the command, each of which may be given several times.
+
+    Returns:
+        Code of the settings of `Sweep`: the workload, the axes, and what differs in `Measure`.
 
     Raises:
         SweepError: an option has no value, or a name is given twice or unknown.
     """
     from dtsweep.sweep.settings import Measure
 
-    script = {
+    fields_of_script = {
         "arguments": arguments,
         "names": {
             name: str(value)
@@ -178,12 +159,15 @@ def _read_options(
     for name in settings:
         if name not in allowed:
             raise SweepError(f"Measure has no setting {name!r}; {did_you_mean(name, allowed)}")
-    return _ScriptSweep(
-        path=path,
-        axes=_by_name("--axis", axes),
-        measure=settings,
-        script={name: value for name, value in script.items() if value not in (None, (), {})},
-    )
+    given = {name: value for name, value in fields_of_script.items() if value not in (None, (), {})}
+    values = _by_name("--axis", axes)
+    code = [
+        _call("workload=workloads.Script", [repr(path), *_keywords(given)]),
+        _lines("axes={", [f"{name!r}: {listed!r}" for name, listed in values.items()], "}"),
+    ]
+    if settings:
+        code.append(_call("measure=Measure", _keywords(settings)))
+    return code
 
 
 def _by_name(option: str, texts: Sequence[str]) -> dict[str, list[Scalar]]:
@@ -230,20 +214,13 @@ def _samples(text: str | None) -> int | tuple[str, ...] | None:
     )
 
 
-def _file_text(asked: _ScriptSweep) -> str:
-    """Text of the sweep file."""
-    items = [
-        _call("workload=workloads.Script", [repr(asked.path), *_keywords(asked.script)]),
-        _lines("axes={", [f"{name!r}: {values!r}" for name, values in asked.axes.items()], "}"),
-    ]
-    if asked.measure:
-        items.append(_call("measure=Measure", _keywords(asked.measure)))
-    items += _keywords(asked.question)
+def _file_text(settings: Sequence[str]) -> str:
+    """Text of the sweep file with these settings."""
     return f'''"""Sweep of a script, written by dtsweep script."""
 
 from dtsweep import Goal, Measure, Search, Sweep, workloads
 
-{_call("sweep = Sweep", items)}
+{_call("sweep = Sweep", settings)}
 '''
 
 
@@ -278,8 +255,6 @@ def _lines(opening: str, items: Iterable[str], closing: str) -> str:
 
 def _sweep_of(text: str, path: Path) -> Sweep:
     """Make the sweep of a file's text before the file is written."""
-    from dataclasses import replace
-
     variables: dict[str, Any] = {}
     exec(compile(text, path, "exec"), variables)  # noqa: S102  # the text is from `_file_text`
     sweep: Sweep = variables["sweep"]

@@ -1,4 +1,4 @@
-"""State of a campaign: in the terminal, in one line, and as JSON values."""
+"""State of a campaign: in the terminal, and as JSON values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from dtsweep.errors import SHOWN, shortened
-from dtsweep.results.campaign import ENDED, ENDING, KILLED, RUNNING, STARTING, Campaign, RunTrials
+from dtsweep.results.campaign import ENDING, KILLED, RUNNING, STARTING, Campaign, RunTrials
 from dtsweep.results.statuses import CUT, FINE
 from dtsweep.text import count_of, duration, plain, print_table, say, usd
 
@@ -44,7 +44,7 @@ def print_status(campaign: Campaign, *, console: Console, where: str, now: float
     if campaign.trials is not None and record is not None:
         facts["trials"] = _trials_words(campaign.trials, record.statuses)
     facts["stored"] = _stored_words(campaign)
-    facts |= spent_words(campaign)
+    facts |= _spent_words(campaign)
     if "cost" in facts and campaign.runs_without_cost:
         facts["cost"] += f"; of {count_of(campaign.runs_without_cost, 'run')} it is unknown"
     if record is not None and record.max_hours is not None:
@@ -78,18 +78,7 @@ def print_status(campaign: Campaign, *, console: Console, where: str, now: float
         print_table(columns, console=console)
 
 
-def status_line(campaign: Campaign) -> str:
-    """Say in one line how a campaign stands, without the time: it changes when something ends."""
-    record, trials = campaign.record, campaign.trials
-    if record is None or trials is None:
-        return f"{campaign.state}: {_stored_words(campaign)}"
-    state = campaign.state
-    if state == ENDED:
-        state = f"ended as {record.ended_as}"
-    return f"{state}: {_trials_words(trials, record.statuses)}"
-
-
-def spent_words(campaign: Campaign) -> dict[str, str]:
+def _spent_words(campaign: Campaign) -> dict[str, str]:
     """Time of the run and cost of all runs so far, and what is left; unknown ones are left out."""
     amounts = {
         "time": (campaign.run_s, campaign.expected_left_s, duration),
@@ -112,7 +101,7 @@ def status_json(campaign: Campaign, *, where: str) -> dict[str, Any]:
     record, live = values.pop("record"), values.pop("live")
     run = None
     if record is not None or live is not None:
-        run = {"silent_s": None, **(live or {}), **(record or {})}
+        run = {"silent_s": None, "since": None, **(live or {}), **(record or {})}
         run.pop("points", None)
     return {"results": where, "run": run, **values}
 

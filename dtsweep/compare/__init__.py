@@ -1,4 +1,4 @@
-"""Point against point, and run against run or against earlier runs of the same results.
+"""Point against point, run against run or earlier runs of the same results, claim against run.
 
 Readers; imports pandas and SciPy in functions alone. In reading order:
 
@@ -8,4 +8,9 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     compared_runs   a run against earlier ones, point by point
     words           a comparison of runs in words and as JSON values
     runs_table      a comparison of runs in the terminal
+    trend           points over runs, and where they changed
+    trend_plot      a trend as a plot and as a page
+    markdown        a comparison of runs for a pull request
+    claim           claim of a point for others, as JSON values
+    claim_check     check of a claim: its sweep, its launches, and the verdict
 """

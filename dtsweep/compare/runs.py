@@ -180,7 +180,7 @@ def other_software(base: Run, new: Run) -> list[str]:
         change
         for then in _environments(base)
         for now in _environments(new)
-        for change in _software_changes(base.machines.get(then), new.machines.get(now))
+        for change in software_changes(base.machines.get(then), new.machines.get(now))
     ]
     return list(dict.fromkeys(changes))
 
@@ -261,11 +261,11 @@ def machine_changes(then: _Machines | None, now: _Machines | None) -> list[str]:
     return _changes(then, now, is_software=False)
 
 
-def _software_changes(then: _Machines | None, now: _Machines | None) -> list[str]:
+def software_changes(then: _Machines | None, now: _Machines | None) -> list[str]:
     """Say in what the software of two environments differs.
 
     >>> then = [{"cpus": 2, "torch_version": "2.13"}]
-    >>> _software_changes(then, [{"cpus": 4, "torch_version": "2.14"}])
+    >>> software_changes(then, [{"cpus": 4, "torch_version": "2.14"}])
     ['torch 2.13 → 2.14']
     """
     if len(then or ()) != len(now or ()):
@@ -277,12 +277,26 @@ def _changes(then: _Machines, now: _Machines, *, is_software: bool) -> list[str]
     changes = []
     for old, new in zip(then, now, strict=True):
         shared = [name for name in old if name in new and (name in _SOFTWARE) == is_software]
-        changes += [
-            f"{name.removesuffix('_version')} {_text(old[name])} → {_text(new[name])}"
-            for name in shared
-            if old[name] != new[name]
-        ]
+        for name in shared:
+            changes += _changes_of(name.removesuffix("_version"), old[name], new[name])
     return list(dict.fromkeys(changes))
+
+
+def _changes_of(name: str, then: Any, now: Any) -> list[str]:
+    """Say how a fact differs, of a dict key by key.
+
+    >>> _changes_of("gpu", {"nvlinks": 4, "ecc": True}, {"nvlinks": 4})
+    ['gpu.ecc true → null']
+    """
+    if then == now:
+        return []
+    if not (isinstance(then, dict) and isinstance(now, dict)):
+        return [f"{name} {_text(then)} → {_text(now)}"]
+    return [
+        change
+        for key in sorted({**then, **now})
+        for change in _changes_of(f"{name}.{key}", then.get(key), now.get(key))
+    ]
 
 
 def _text(value: Any) -> str:

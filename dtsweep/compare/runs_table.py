@@ -26,7 +26,7 @@ _ORDER = (*_SIGNIFICANT, Verdict.UNDECIDED, Verdict.UNKNOWN)
 def print_comparison(compared: Row, *, console: Console, show_all: bool = False) -> None:
     """Print what `comparison_json` holds."""
     say(console, compared["words"], style="bold")
-    for sentence in compared["grew"]:
+    for sentence in [*compared["grew"], *compared["changes"]]:
         say(console, sentence)
     for row in compared["broken"]:
         say(
@@ -34,17 +34,11 @@ def print_comparison(compared: Row, *, console: Console, show_all: bool = False)
             f"No longer runs: {row['label']}: {row['status']}: "
             f"{row['reason'] or 'no reason stored'}",
         )
-    rows = sorted(
-        compared["rows"],
-        key=lambda row: (not row["is_regression"], _ORDER.index(row["verdict"])),
-    )
-    shown = rows
-    if not show_all:
-        shown = [row for row in rows if row["verdict"] in _SIGNIFICANT]
+    shown = chosen_rows(compared, show_all=show_all)
     if shown:
         say(console, "")
-        print_table(_columns(shown, compared), console=console)
-    if hidden := len(rows) - len(shown):
+        print_table(columns_of_rows(shown, compared), console=console)
+    if hidden := len(compared["rows"]) - len(shown):
         count = count_of(hidden, "comparison")
         them = "it" if hidden == 1 else "them"
         say(console, f"\n{count} without a significant difference: --all shows {them}")
@@ -66,7 +60,16 @@ def _listed(labels: Sequence[str], *, show_all: bool) -> str:
     return "\n  ".join(lines)
 
 
-def _columns(rows: Rows, compared: Row) -> dict[str, list[str]]:
+def chosen_rows(compared: Row, *, show_all: bool = False) -> Rows:
+    """Give the rows of significant differences, or all of them, regressions first."""
+    rows = compared["rows"]
+    if not show_all:
+        rows = [row for row in rows if row["verdict"] in _SIGNIFICANT]
+    return sorted(rows, key=lambda row: (not row["is_regression"], _ORDER.index(row["verdict"])))
+
+
+def columns_of_rows(rows: Rows, compared: Row) -> dict[str, list[str]]:
+    """Columns of a table of rows of a comparison; those without any content are left out."""
     columns = {
         "point": [row["label"] for row in rows],
         "of": [row["of"] for row in rows],

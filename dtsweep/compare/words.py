@@ -45,6 +45,7 @@ _LISTS = (
     "source",
     "notes",
     "base",
+    "changes",
 )
 """Keys of a comparison that are lists."""
 
@@ -53,19 +54,8 @@ _MOST_OF_IT, _ALL_OF_IT = 0.5, 0.8
 
 
 def comparison_json(compared: RunComparison, *, threshold: float) -> dict[str, Any]:
-    """Give a comparison as JSON values; unknown is None.
-
-    Returns:
-        `verdict` (a code of `RunVerdict`), `words` (the verdict in a sentence), `grew` (a sentence
-        for each part of the step that grew in slower points), `threshold`, `unit`
-        (what counts as one draw: launch or run), `comparisons` (how many could be tested: the size
-        of the family), `rows` (of `dtsweep.compare.regressions`, each with `label`), `broken`
-        (points that ran and don't: `point_id`, `label`, `status`, `reason`), `only_base` and
-        `only_new` (points that one run alone measured: `point_id`, `label`), `software`, `machine`
-        and `source` (what differs, a line each), `notes`, and of the runs in `base` and `new`
-        `name`, `started_at`, `git_commit`, `env_id`, `trials`, `drift`.
-    """
-    labels = _labels([*compared.base, compared.new])
+    """Give a comparison as JSON values: `docs/schemas/compare.json`."""
+    labels = point_labels([*compared.base, compared.new])
     rows = [row | {"label": labels[row["point_id"]]} for row in records_of(compared.rows)]
     broken = records_of(compared.broken[["point_id", "status", "reason"]])
     tested = sum(row["p_value"] is not None for row in rows)
@@ -90,6 +80,7 @@ def comparison_json(compared: RunComparison, *, threshold: float) -> dict[str, A
         "notes": _notes(compared, rows, threshold=threshold),
         "base": [_facts(run) for run in compared.base],
         "new": _facts(compared.new),
+        "changes": [],
     }
 
 
@@ -151,7 +142,7 @@ def _parts_of(runs: Sequence[Run]) -> pd.DataFrame:
     return rows.groupby("point_id")[columns].mean()
 
 
-def _labels(runs: Sequence[Run]) -> dict[str, str]:
+def point_labels(runs: Sequence[Run]) -> dict[str, str]:
     """Names of points by what varies among those of all runs."""
     import pandas as pd
 
@@ -174,6 +165,13 @@ def _only(
 def _facts(run: Run) -> dict[str, Any]:
     (newest,) = records_of(run.tried.iloc[-1:][["started_at", "git_commit", "env_id"]])
     return {"name": run.name, **newest, "trials": len(run.launches), "drift": run.drift}
+
+
+def run_name(run: Run) -> str:
+    """Name a run by the time of its newest trial and by its commit."""
+    facts = _facts(run)
+    time = str(facts["started_at"])[:16].replace("T", " ")
+    return " ".join(filter(None, [time, facts["git_commit"]]))
 
 
 def _way_to_tell(runs: Sequence[Run]) -> str:

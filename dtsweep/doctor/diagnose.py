@@ -18,9 +18,9 @@ from dtsweep.doctor.host_problems import find_host_problems
 from dtsweep.doctor.link_tests import measure_links
 from dtsweep.doctor.look_around import Host, ask_clock
 from dtsweep.doctor.problems import find_problems
-from dtsweep.errors import error_line
+from dtsweep.errors import StorageError, error_line
 from dtsweep.provenance.versions import all_versions
-from dtsweep.results.place import try_place
+from dtsweep.results.storage import Storage
 from dtsweep.session.node_choice import Node
 from dtsweep.session.nodes import pinned_to
 
@@ -54,8 +54,13 @@ def diagnose(
     """
     place = []
     if results is not None:
-        tell("writing, listing and deleting a file where results are to lie")
-        place = try_place(results)
+        tell("listing and writing a file where results are to lie")
+        try:
+            storage = Storage(results)
+            storage.reach()
+            storage.try_writing("probe")
+        except StorageError as error:
+            place = [f"results: {error}"]
     with connected(address, folder=None) as cluster:
         usable = for_ranks(cluster.nodes)
         if not usable and cluster.autoscaler is not None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import _thread
 import bdb
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.cluster.node_account import NodeAccount, NodeLife
-from dtsweep.driver.budget import CUT, Budget
 from dtsweep.driver.members import results_of_points, trials_of_attempt
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.queue import BatchLayout, Queue
@@ -39,9 +35,6 @@ _LEFT_STATE = (
     "this trial left something in this process that can't be undone ({}): the trials after it are "
     "flagged"
 )
-
-_WATCH_EVERY_S = 0.5
-"""Interval at which the budget is looked at while an attempt runs."""
 
 
 def run_in_process(planned: PlannedRun) -> RunTally:
@@ -76,35 +69,6 @@ def run_in_process(planned: PlannedRun) -> RunTally:
     account.close()
     recorder.say(account.words())
     return recorder.tally
-
-
-@contextmanager
-def _cut_at_limit(budget: Budget) -> Iterator[threading.Event]:
-    """Interrupt this process once a budget is spent, while this context lasts.
-
-    Only the main thread can be interrupted.
-
-    Yields:
-        An event that is set where that was done.
-    """
-    is_cut, is_over = threading.Event(), threading.Event()
-
-    def watch() -> None:
-        while not is_over.wait(_WATCH_EVERY_S):
-            if budget.is_over():
-                is_cut.set()
-                _thread.interrupt_main(signal.SIGINT)
-                return
-
-    watching = threading.Thread(target=watch, name="dtsweep-budget", daemon=True)
-    if budget.has_limit and threading.current_thread() is threading.main_thread():
-        watching.start()
-    try:
-        yield is_cut
-    finally:
-        is_over.set()
-        if watching.ident is not None:
-            watching.join()
 
 
 def _result_of(context: RankContext, rank_result: RankResult, **attempt: Any) -> AttemptResult:
@@ -142,21 +106,13 @@ def _work_off(
                 recorder.began(one)
             account.handed_out(0, session=session)
             is_measuring.set()
-            is_cut = None
             try:
-                with _cut_at_limit(planned.budget) as is_cut:
-                    rank_result = run_attempt(context, task)
+                rank_result = run_attempt(context, task)
             except (KeyboardInterrupt, bdb.BdbQuit):
-                ended_as, why = "cancelled", INTERRUPTED
-                if is_cut is not None and is_cut.is_set():
-                    # The signal was the budget's own.
-                    signals.remove(signal.SIGINT)
-                    ended_as, why = "budget", CUT.format(planned.budget.what_is_over())
-                    supply.note_cut([one for one, _ in members])
-                elif not signals:  # the end of a debugger
+                if not signals:  # the end of a debugger
                     signals.append(signal.SIGINT)
                 cut = [
-                    Unmeasured(trial=one, task=of_one, status=ended_as, reason=why)
+                    Unmeasured(trial=one, task=of_one, status="cancelled", reason=INTERRUPTED)
                     for one, of_one in members
                 ]
                 recorder.store_unmeasured(

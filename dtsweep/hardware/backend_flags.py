@@ -18,11 +18,9 @@ _ATTRIBUTES = (
     "backends.cudnn.allow_tf32",
     "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
     "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
-    "backends.cuda.matmul.allow_fp16_accumulation",
     "backends.mkldnn.enabled",
     "backends.mkldnn.deterministic",
     "backends.mkldnn.allow_tf32",
-    "utils.deterministic.fill_uninitialized_memory",
 )
 """Settings that are read and set as attributes, below `torch`."""
 
@@ -35,12 +33,6 @@ _FUNCTIONS = {
     "backends.cuda.mem_efficient_sdp_enabled": "backends.cuda.enable_mem_efficient_sdp",
     "backends.cuda.math_sdp_enabled": "backends.cuda.enable_math_sdp",
     "backends.cuda.cudnn_sdp_enabled": "backends.cuda.enable_cudnn_sdp",
-    "backends.cuda.fp16_bf16_reduction_math_sdp_allowed": (
-        "backends.cuda.allow_fp16_bf16_reduction_math_sdp"
-    ),
-    "backends.cuda.preferred_blas_library": "backends.cuda.preferred_blas_library",
-    "backends.cuda.preferred_linalg_library": "backends.cuda.preferred_linalg_library",
-    "backends.mha.get_fastpath_enabled": "backends.mha.set_fastpath_enabled",
 }
 """Settings with a function that reads and one that sets, below `torch`."""
 
@@ -100,30 +92,14 @@ def _value(flag: _Flag) -> Any:
 @cache
 def _flags() -> dict[str, _Flag]:
     """All settings that this version of torch has, by name."""
-    # First, because it says whether the others may be set at all.
-    flags = {"frozen": _Flag(torch.backends.flags_frozen, _freeze)} | _fp32_precisions()
+    flags = _fp32_precisions()
     for path in _ATTRIBUTES:
-        if _has(path):
-            place, _, name = path.rpartition(".")
-            owner = attrgetter(place)(torch)
-            flags[path] = _Flag(partial(getattr, owner, name), partial(setattr, owner, name))
+        place, _, name = path.rpartition(".")
+        owner = attrgetter(place)(torch)
+        flags[path] = _Flag(partial(getattr, owner, name), partial(setattr, owner, name))
     for read, put in _FUNCTIONS.items():
-        if _has(read) and _has(put):
-            flags[read] = _Flag(attrgetter(read)(torch), attrgetter(put)(torch))
-    return flags | _autocast() | _particular()
-
-
-def _has(path: str) -> bool:
-    try:
-        attrgetter(path)(torch)
-    except AttributeError:
-        return False
-    return True
-
-
-def _freeze(is_frozen: bool) -> None:
-    # Torch has a function for one direction alone.
-    torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = not is_frozen
+        flags[read] = _Flag(attrgetter(read)(torch), attrgetter(put)(torch))
+    return flags | _particular()
 
 
 def _fp32_precisions() -> dict[str, _Flag]:
@@ -131,8 +107,8 @@ def _fp32_precisions() -> dict[str, _Flag]:
 
     torch's own attribute of oneDNN sets it for all backends.
     """
-    if not _has("_C._get_fp32_precision_getter"):
-        return {}
+    if not hasattr(torch._C, "_get_fp32_precision_getter"):
+        return {}  # torch 2.8
     read = torch._C._get_fp32_precision_getter
     put = torch._C._set_fp32_precision_setter
     return {
@@ -140,19 +116,6 @@ def _fp32_precisions() -> dict[str, _Flag]:
             partial(read, backend, operation), partial(put, backend, operation)
         )
         for backend, operation in _FP32_PRECISIONS
-    }
-
-
-def _autocast() -> dict[str, _Flag]:
-    return {
-        f"autocast {setting} of {device}": _Flag(
-            partial(getattr(torch, read), device), partial(getattr(torch, put), device)
-        )
-        for device in ("cpu", "cuda")
-        for setting, read, put in (
-            ("enabled", "is_autocast_enabled", "set_autocast_enabled"),
-            ("dtype", "get_autocast_dtype", "set_autocast_dtype"),
-        )
     }
 
 
@@ -182,5 +145,9 @@ def _default_device() -> torch.device | None:
 
 
 def _put_garbage(state: tuple[bool, tuple[int, int, int]]) -> None:
-    (gc.enable if state[0] else gc.disable)()
-    gc.set_threshold(*state[1])
+    is_enabled, threshold = state
+    if is_enabled:
+        gc.enable()
+    else:
+        gc.disable()
+    gc.set_threshold(*threshold)

@@ -60,6 +60,8 @@ def fingerprint(
             gpu_machine["compute_capability"] = "{}.{}".format(*capability)
     return {
         "node": socket.gethostname(),
+        "partition": os.environ.get("SLURM_JOB_PARTITION"),
+        "switch": _slurm_switch(os.environ),
         "pid": os.getpid(),
         "device": name,
         "device_uuid": uuid,
@@ -120,6 +122,18 @@ def host(root: Path = ROOT) -> dict[str, Any]:
             (os.environ[name] for name in _IMAGE_DIGESTS if name in os.environ), None
         ),
     }
+
+
+def _slurm_switch(environment: Mapping[str, str]) -> str | None:
+    """Name the switches above this node, the top one first; None without Slurm's topology.
+
+    >>> topology = {"SLURM_TOPOLOGY_ADDR_PATTERN": "switch.switch.node"}
+    >>> _slurm_switch({"SLURM_TOPOLOGY_ADDR": "spine.leaf1.node7", **topology})
+    'spine.leaf1'
+    """
+    kinds = environment.get("SLURM_TOPOLOGY_ADDR_PATTERN", "node").split(".")
+    names = environment.get("SLURM_TOPOLOGY_ADDR", "").split(".")
+    return ".".join(names[: len(kinds) - 1]) or None
 
 
 def _network(root: Path) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import io
 import os
 import signal
 import sys
@@ -70,8 +69,6 @@ class ProcessState:
         """
         self._settings = [(setting, setting.read()) for setting in _settings()]
         self._environment = dict(os.environ)
-        self._stream_objects = {name: getattr(sys, name) for name in ("stdout", "stderr")}
-        self._stream_files = {number: os.dup(number) for number in (1, 2)}
         self._threads = set(threading.enumerate())
         self._tasks = "*"
         if is_shared:
@@ -80,10 +77,7 @@ class ProcessState:
 
     def restore(self) -> LeftState:
         """Restore what has changed, and end new child processes."""
-        changed = [
-            *self._restored_environment(),
-            *self._restored_streams(),
-        ]
+        changed = [*self._restored_environment()]
         settings, remaining = _put_back(self._settings)
         changed += settings
         until = time.monotonic() + _END_S
@@ -109,21 +103,6 @@ class ProcessState:
                 del os.environ[name]
         if changed:
             yield f"environment variables ({', '.join(changed)})"
-
-    def _restored_streams(self) -> Iterator[str]:
-        for number, copy in self._stream_files.items():
-            if not _is_same_file(number, copy):
-                os.dup2(copy, number)
-                yield f"file descriptor {number}"
-            os.close(copy)
-        for number, (name, stream) in enumerate(self._stream_objects.items(), start=1):
-            if getattr(sys, name) is stream and not _is_closed(stream):
-                continue
-            restored = stream
-            if _is_closed(stream):
-                restored = os.fdopen(os.dup(number), "w", buffering=1)
-            setattr(sys, name, restored)
-            yield f"sys.{name}"
 
 
 def _put_back(settings: Sequence[tuple[_Setting, Any]]) -> tuple[list[str], list[str]]:
@@ -157,6 +136,9 @@ def _settings() -> Iterator[_Setting]:
         functools.partial(os.sched_getaffinity, 0),
         functools.partial(os.sched_setaffinity, 0),
     )
+    for name in ("stdout", "stderr"):
+        read, put = functools.partial(getattr, sys, name), functools.partial(setattr, sys, name)
+        yield _Setting(f"sys.{name}", read, put)
 
 
 def _folder() -> str:
@@ -173,17 +155,6 @@ def _path() -> list[str]:
 
 def _put_path(before: list[str]) -> None:
     sys.path[:] = before
-
-
-def _is_same_file(number: int, copy: int) -> bool:
-    try:
-        return os.path.samestat(os.fstat(number), os.fstat(copy))
-    except OSError:  # the workload has closed it
-        return False
-
-
-def _is_closed(stream: io.TextIOBase | None) -> bool:
-    return stream is not None and stream.closed
 
 
 def child_pids(tasks: str = "*", *, pid: int | str = "self") -> Iterator[int]:

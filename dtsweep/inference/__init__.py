@@ -11,6 +11,7 @@ The driver and readers; imports pandas and SciPy in functions alone. Frames ente
     power           smallest difference that a test detects with a probability
     looks           significance level of one look, where launches are looked at again and again
     forecast        chance that further rounds decide, and whether they pay
+    changes         the run from which on series of a point have another level
     selection       the best point, or one equal to it within an indifference zone
     pareto          frontiers of numbers: rows that no other row dominates, their hypervolume, knee
 """

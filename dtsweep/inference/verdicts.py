@@ -77,10 +77,6 @@ class Reason(StrEnum):
     ONE_LAUNCH_EACH = "one_launch_each"
     TOO_FEW_LAUNCHES = "too_few_launches"
     """One of the two points was launched once; or no step of a group of sizes was tested."""
-    TOO_FEW_SIZES = "too_few_sizes"
-    """The law of scaling has too many parameters for the number of sizes."""
-    NOT_COMPARABLE = "not_comparable"
-    """A size can't be compared with the smallest one."""
 
 
 class Method(StrEnum):

@@ -15,10 +15,11 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from dtsweep.loops.own_facts import ForwardWatch, parameter_groups
+from dtsweep.loops.own_facts import ForwardWatch
 from dtsweep.loops.own_parts import TimedParts
 from dtsweep.measure.store_group import StoreGroup
 from dtsweep.measure.turns import LEAD
+from dtsweep.sync.shard_policies import param_groups_of
 from dtsweep.worker.exchange_cost import Agreement, PlannedTurn, block_means
 
 _NOT_WRAPPED = "steps without the exchange need a model in DistributedDataParallel or fully_shard"
@@ -99,7 +100,7 @@ class FsdpSilence:
         """Take these modules."""
         self._modules = modules
         self._exchanges = True
-        self._groups = [group for module in modules for group in parameter_groups(module)]
+        self._groups = [group for module in modules for group in param_groups_of(module)]
         self._settings = [_settings_of(group) for group in self._groups]
         self._set = FSDPModule.set_requires_gradient_sync
         parameters = [one.sharded_param for group in self._groups for one in group.fsdp_params]

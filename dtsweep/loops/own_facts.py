@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from dtsweep.metrics.product import model_digest
+from dtsweep.sync.shard_policies import param_groups_of
 
 _NAMES = {
     torch.float32: "fp32",
@@ -167,7 +168,7 @@ def data_ranks(wrapped: Iterable[nn.Module]) -> list[int] | None:
     ranks: set[int] = set()
     for module in wrapped:
         if isinstance(module, FSDPModule):
-            for group in parameter_groups(module):
+            for group in param_groups_of(module):
                 ranks.update(group.mesh_info.mesh.mesh.flatten().tolist())
         else:
             # FSDP1 has two groups where it shards within a node and copies between nodes.
@@ -175,15 +176,6 @@ def data_ranks(wrapped: Iterable[nn.Module]) -> list[int] | None:
             for group in filter(None, groups):
                 ranks.update(get_process_group_ranks(group))
     return sorted(ranks) or None
-
-
-def parameter_groups(module: FSDPModule) -> list[Any]:
-    """The groups in which `fully_shard` gathers a module's parameters."""
-    state = module._get_fsdp_state()
-    if hasattr(state, "_fsdp_param_groups"):
-        return list(state._fsdp_param_groups)
-    # Before torch 2.12 there was one at most.
-    return [state._fsdp_param_group] if state._fsdp_param_group else []
 
 
 def _flat_parameters(model: nn.Module) -> list[torch.Tensor]:

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import functools
-import importlib
 import os
 import shutil
 import stat
@@ -15,10 +14,9 @@ import tempfile
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from dtsweep.errors import in_user_code, is_own_code
@@ -34,44 +32,31 @@ _MOST_LINKS = 100_000
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 
-_FILE, _ENTRY = True, False
-"""A function changes the file at a path, or the folder in which the path lies."""
-
-_WRITERS: Mapping[tuple[str, str], Mapping[tuple[int, str], bool]] = {
-    ("builtins", "open"): {(0, "file"): _FILE},
-    ("io", "open"): {(0, "file"): _FILE},
-    ("os", "open"): {(0, "path"): _FILE},
-    ("os", "rename"): {(0, "src"): _ENTRY, (1, "dst"): _ENTRY},
-    ("os", "replace"): {(0, "src"): _ENTRY, (1, "dst"): _ENTRY},
-    ("os", "link"): {(0, "src"): _FILE, (1, "dst"): _ENTRY},
-    ("os", "symlink"): {(1, "dst"): _ENTRY},
-    ("os", "remove"): {(0, "path"): _ENTRY},
-    ("os", "unlink"): {(0, "path"): _ENTRY},
-    ("os", "rmdir"): {(0, "path"): _ENTRY},
-    ("os", "mkdir"): {(0, "path"): _ENTRY},
-    ("os", "mkfifo"): {(0, "path"): _ENTRY},
-    ("os", "truncate"): {(0, "path"): _FILE},
-    ("os", "chmod"): {(0, "path"): _FILE},
-    ("os", "chown"): {(0, "path"): _FILE},
-    ("os", "utime"): {(0, "path"): _FILE},
-    ("os", "setxattr"): {(0, "path"): _FILE},
-    ("os", "removexattr"): {(0, "path"): _FILE},
-    ("os", "chdir"): {(0, "path"): _FILE},
-    ("shutil", "rmtree"): {(0, "path"): _FILE},
-    ("sqlite3", "connect"): {(0, "database"): _FILE},
-    ("sqlite3.dbapi2", "connect"): {(0, "database"): _FILE},
-    ("torch", "save"): {(1, "f"): _FILE},
-    ("torch.serialization", "save"): {(1, "f"): _FILE},
-    ("torch.jit", "save"): {(1, "f"): _FILE},
+_CHANGES: Mapping[str, Mapping[int, tuple[bool, int | None]]] = {
+    "os.rename": {0: (False, 2), 1: (False, 3)},
+    "os.link": {0: (True, 2), 1: (False, 3)},
+    "os.symlink": {1: (False, 2)},
+    "os.remove": {0: (False, 1)},
+    "os.rmdir": {0: (False, 1)},
+    "os.mkdir": {0: (False, 2)},
+    "os.truncate": {0: (True, None)},
+    "os.chmod": {0: (True, 2)},
+    "os.chown": {0: (True, 3)},
+    "os.utime": {0: (True, 3)},
+    "os.setxattr": {0: (True, None)},
+    "os.removexattr": {0: (True, None)},
+    "shutil.rmtree": {0: (True, None)},
+    "sqlite3.connect": {0: (True, None)},
 }
-"""Functions of Python's that change files: positions and names of their paths."""
+"""Audit events of Python that change files, by the positions of their paths.
+
+For each whether the file itself is changed, or the folder in which it lies; and the position of the
+open folder that the path is relative to.
+"""
 
 _SPARED = (Path("/dev"), Path("/proc"), Path("/sys"))
 _SPARED_NAMES = frozenset({"__pycache__", "site-packages", "dist-packages"})
 """Places that are not reported."""
-
-_SETS_OF_FUNCTIONS = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks)
-"""Functions of `os` by what they take; Python looks them up there."""
 
 _guards: list[_Guard] = []
 """Guards of this process that are in use."""
@@ -233,85 +218,87 @@ def copy_file(source: Path, copy: Path) -> None:
 @contextmanager
 def guarded(root: Path, *, watched: Iterable[Path] = ()) -> Iterator[_Guard]:
     """Guard the links of a folder in this context, in this process and those that it forks."""
+    import torch
+
+    _listen()
     guard = _Guard(root, watched=watched)
-    writers = _writers()
-    before = {(module, name): getattr(module, name) for module, name in writers}
+    # They write files in C++, without an audit event.
+    savers: tuple[Any, ...] = (torch, torch.serialization, torch.jit)
+    before = [module.save for module in savers]
     _guards.append(guard)
-    for (module, name), writer in writers.items():
-        setattr(module, name, writer)
+    for module in savers:
+        module.save = _guarded_save(module.save)
     try:
         yield guard
     finally:
         _guards.remove(guard)
-        for (module, name), function in before.items():
-            setattr(module, name, function)
+        for module, save in zip(savers, before, strict=True):
+            module.save = save
 
 
 @functools.cache
-def _writers() -> Mapping[tuple[ModuleType, str], _Writer]:
-    """The functions in place of Python's; a library may keep one, so they are made once."""
-    writers = {}
-    for (module_name, name), paths in _WRITERS.items():
-        module = importlib.import_module(module_name)
-        function = getattr(module, name)
-        writers[module, name] = writer = _Writer(function, paths)
-        for functions in _SETS_OF_FUNCTIONS:
-            if function in functions:
-                functions.add(writer)
-    return writers
+def _listen() -> None:
+    """Have Python call `_before` for each event, once: a process can't take that back."""
+    sys.addaudithook(_before)
 
 
-class _Writer:  # no function: as an attribute of a class that would become a method
-    """A function that changes files, which are made the trial's own before."""
-
-    def __init__(self, function: Callable[..., Any], paths: Mapping[tuple[int, str], bool]) -> None:
-        """Take the paths of a function by their positions and names."""
-        functools.update_wrapper(self, function)
-        self._function = function
-        self._paths = paths
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, as it would be called without a guard."""
-        if _guards:
-            self._prepare(args, kwargs)
-        return self._function(*args, **kwargs)
-
-    def _prepare(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        name = self._function.__name__
-        keeps = name != "save"
-        if name == "open":
-            how = args[1] if len(args) > 1 else kwargs.get("mode", kwargs.get("flags", "r"))
-            writes, keeps = _use_of(how)
-            if not writes:
-                return
-        for (position, word), is_file in self._paths.items():
-            path = args[position] if len(args) > position else kwargs.get(word)
-            if not isinstance(path, (str, bytes, os.PathLike)):
-                continue
-            folder = kwargs.get("dir_fd", kwargs.get(f"{word}_dir_fd"))
-            for guard in _guards:
-                self._guard(guard, _whole(path, folder), is_file=is_file, keeps=keeps)
-
-    def _guard(self, guard: _Guard, path: Path, *, is_file: bool, keeps: bool) -> None:
-        if self._function.__name__ == "chdir":
-            # Nothing is written yet, so a folder may be too large for its links.
-            with contextlib.suppress(OSError):
-                guard.make_own(path)
-            return
-        guard.make_own(path, is_file=is_file, keeps=keeps)
-        guard.note(path)
+def _before(event: str, arguments: tuple[Any, ...]) -> None:
+    """Make a file the trial's own before Python changes it."""
+    if not _guards:
+        return
+    if event == "open":
+        path, _, flags = arguments
+        if flags & _WRITES:
+            _guard(path, keeps=not flags & os.O_TRUNC)
+    elif event == "os.chdir":
+        # Nothing is written yet, so a folder may be too large for its links.
+        with contextlib.suppress(OSError):
+            _guard(arguments[0], is_written=False)
+    else:
+        for position, (is_file, folder_at) in _CHANGES.get(event, {}).items():
+            folder = -1
+            if folder_at is not None:
+                folder = arguments[folder_at]
+            _guard(arguments[position], folder=folder, is_file=is_file)
 
 
-def _use_of(how: Any) -> tuple[bool, bool]:
-    """Say whether a mode or flags of `open` write, and whether they keep the content."""
-    if isinstance(how, int):
-        return bool(how & _WRITES), not how & os.O_TRUNC
-    return not set("wax+").isdisjoint(str(how)), "w" not in str(how)
+def _guard(
+    path: Any,
+    *,
+    folder: int = -1,
+    is_file: bool = True,
+    keeps: bool = True,
+    is_written: bool = True,
+) -> None:
+    """Make a file the trial's own, and watch one elsewhere.
+
+    Args:
+        path: of the file; anything else, such as a descriptor, is left alone.
+        folder: descriptor of the open folder that it is relative to; -1 is the working directory.
+        is_file: False if only the folder in which it lies is changed.
+        keeps: False if its content is dropped.
+        is_written: False if it is only about to be written.
+    """
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        return
+    whole = Path(os.fsdecode(path))
+    if folder >= 0:
+        whole = Path(f"/proc/self/fd/{folder}").resolve() / whole
+    elif not whole.is_absolute():
+        whole = Path.cwd() / whole
+    for guard in _guards:
+        guard.make_own(whole, is_file=is_file, keeps=keeps)
+        if is_written:
+            guard.note(whole)
 
 
-def _whole(path: str | bytes | os.PathLike[Any], folder: int | None) -> Path:
-    """An absolute path, from an open folder or the working directory."""
-    if folder is not None:
-        return Path(f"/proc/self/fd/{folder}").resolve() / os.fsdecode(path)
-    found = Path(os.fsdecode(path))
-    return found if found.is_absolute() else Path.cwd() / found
+def _guarded_save(save: Callable[..., None]) -> Callable[..., None]:
+    """Function of torch that saves an object, with the file made the trial's own before."""
+
+    @functools.wraps(save)
+    def saving(*args: Any, **kwargs: Any) -> None:
+        path = args[1] if len(args) > 1 else kwargs.get("f")
+        _guard(path, keeps=False)
+        save(*args, **kwargs)
+
+    return saving

@@ -15,7 +15,6 @@ Ranks; the driver too, but for the instruments of a step; `statistics` and `drif
     store_group     ranks that agree through a key-value store, without a process group
     isolated_exchange  the exchange by itself, and what ranks agree on
     traffic         bytes and messages that a rank sends
-    nccl_time       time of NCCL's collectives in a window, as torch's flight recorder has it
     work            what operations move, and what they take at least
     operations      the operations of a pass and of an update, noted as they run
     flops           FLOPs of a sample, counted without computing

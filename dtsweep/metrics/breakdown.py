@@ -97,10 +97,9 @@ def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]
             "network_bytes_per_s",
             "device_idle_low",
             "device_idle_high",
-            "nccl_s",
         )
     )
-    for name in ("device_idle_low", "device_idle_high", "nccl_s"):
+    for name in ("device_idle_low", "device_idle_high"):
         values = [getattr(rank, name) for rank in ranks if rank.steps_with_samples]
         if None not in values:
             row[name] = float(np.mean(values))

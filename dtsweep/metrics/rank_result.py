@@ -25,6 +25,12 @@ class RankFacts:
     node: str
     """Host name of its machine."""
 
+    partition: str | None = None
+    """Slurm's partition of its machine; None without Slurm."""
+
+    switch: str | None = None
+    """Switches above its machine, `spine.leaf1`; None without Slurm's topology."""
+
     pid: int
     device: str
     """Model of its device."""
@@ -101,12 +107,6 @@ class RankColumns:
 
     stage_busy_s: float | None = None
     """Of these, seconds in which its own stages computed."""
-
-    nccl_s: float | None = None
-    """NCCL's collectives per step; None where torch does not time them."""
-
-    nccl_steps: int | None = None
-    """Last steps of the window of which `nccl_s` is the mean."""
 
     matmul_flops_per_s: float | None = None
     """Of a large matrix product at the trial's precision."""

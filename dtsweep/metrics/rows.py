@@ -184,8 +184,14 @@ def machine_columns(facts: _FactsByRank, *, harness: str) -> Row:
     if not facts:
         return {}
     first = facts[min(facts)]
+    partitions = {fact.partition for fact in facts.values()} - {None}
+    switches = {fact.switch for fact in facts.values()}
+    # Not in `env_id`: each link of a chain of jobs may get other switches, and one kind of machine
+    # is often in several partitions. What differs between kinds is in `machine`.
     return {
         "hosts": len({fact.node_id or fact.node for fact in facts.values()}),
+        "partition": ", ".join(sorted(map(str, partitions))) or None,
+        "switches": None if None in switches else len(switches),
         "devices": _device_names(facts),
         "backend": "nccl" if first.device_uuid else "gloo",
         "env_id": _environment_id(facts, harness),

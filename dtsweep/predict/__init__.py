@@ -20,15 +20,13 @@ arrays and back; between `setups` and `choice` no file knows frames. In reading 
     encoding        settings and measurements as arrays of the model; their reach
     model           performance of configurations by the trials of a study
     asked           configurations that a user asks for, as settings
-    usl             Universal Scalability Law, fitted to the measured sizes
 """
 
 from __future__ import annotations
 
 from dtsweep.predict.model import PerformanceModel, performance_model
-from dtsweep.predict.usl import usl
 
-__all__ = ["PerformanceModel", "performance_model", "usl"]
+__all__ = ["PerformanceModel", "performance_model"]
 
 
 def __dir__() -> list[str]:

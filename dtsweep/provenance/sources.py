@@ -23,7 +23,7 @@ from dtsweep.provenance.modules import find_module
 from dtsweep.provenance.syntax import imported, parse_counted
 from dtsweep.provenance.typed import typed
 from dtsweep.provenance.versions import package_versions
-from dtsweep.text import count_of
+from dtsweep.text import listed
 
 _COMPARED_ELSEWHERE = frozenset({"dtsweep", "torch", "ray", "__main__"})
 """Packages whose versions are columns of their own, and what is not a package."""
@@ -353,12 +353,10 @@ def in_a_line(differences: list[str], *, place: str) -> str:
 
     >>> differences = ["the class Net changed", "a.py changed", "b.py was added", "c.py changed"]
     >>> in_a_line(differences, place="net.py")
-    'the class Net changed (net.py), a.py changed, b.py was added and 1 more change'
+    'the class Net changed (net.py), a.py changed, b.py was added and 1 more'
     """
-    named = differences[:_MOST_NAMED]
     if place:
-        named = [f"{words} ({place})" if " class " in words else words for words in named]
-    suffix = ""
-    if len(differences) > _MOST_NAMED:
-        suffix = f" and {count_of(len(differences) - _MOST_NAMED, 'more change')}"
-    return ", ".join(named) + suffix
+        differences = [
+            f"{words} ({place})" if " class " in words else words for words in differences
+        ]
+    return listed(differences, most=_MOST_NAMED)

@@ -8,7 +8,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     remarks         records of what a report says, and their words
     verdict_words   words for verdicts of comparisons and their reasons
     next_step       the run that would decide, in words
-    scaling_words   where one more worker stops paying, and the law of scaling
+    scaling_words   where one more worker stops paying
     doubts          what not to use and what not to compare, said above the tables
     compiled_pairs  points that differ in `compile` alone, compared
     notes           how the numbers of the report came about, said below them
@@ -27,7 +27,6 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     sections        the certificate of a search
     content         what the report says, computed once; the renderers below show it
     of_results      content of the report of opened results, with its sections
-    plot_axes       ends and round numbers of a plot's axes
     as_json         the report as JSON values
     terminal        the report in the terminal
 """

@@ -25,7 +25,7 @@ def goal_asked(study: Study, *, minimize: Sequence[str], maximize: Sequence[str]
 
 
 def recommended_in(
-    study: Study, goal: Goal, *, where: str, compare_models: bool
+    study: Study, goal: Goal, *, where: str
 ) -> tuple[list[Recommendation], list[Remark]]:
     """Recommend a configuration for a goal, or say why there is none.
 
@@ -33,14 +33,13 @@ def recommended_in(
         study: of the results.
         goal: that of the results, or what a report is asked for.
         where: a condition that points have to meet in addition to that of the goal.
-        compare_models: compare all models with each other.
     """
     conditions = [condition for condition in (goal.where, where) if condition]
     if len(conditions) > 1:
         conditions = [f"({condition})" for condition in conditions]
     goal = replace(goal, where=" and ".join(conditions))
     try:
-        return recommend(study, goal, compare_models=compare_models), []
+        return recommend(study, goal), []
     except SweepError as error:
         return [], [remark("no_recommendation", reason=str(error))]
 

@@ -22,22 +22,7 @@ _PRODUCT = ("semantics", "update_kind", "model_digest")
 
 
 def report_json(content: Content) -> dict[str, Any]:
-    """Give the content of the report as JSON values; unknown is None.
-
-    Returns:
-        `headline` (text), `trials` (count), `statuses` and `flags` (count of each), `constants`
-        (settings that all points share), `recommendations` (those of
-        `dtsweep.report.recommendation`, for the highest throughput), `remarks` (`code`,
-        `severity`, `numbers` and `text` of each, without those of recommendations),
-        `bottlenecks` (those of `dtsweep.report.advice`), `frontiers` (`title`, `semantics`,
-        `update_kind`, `model_digest`, and the words of each: `undecided`, `alone`, `dominated`,
-        `updates`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `usl`
-        and `canaries` (rows of the functions of `dtsweep.analysis`),
-        `differences` (rows of `difference` between the highest throughput of each frontier,
-        `point_a`, and the highest of its other points, `point_b`), `implausible` (trials whose
-        numbers can't all be true, and why), `unmeasured` (count, status, reason, log of trials that
-        are not ok), and the keys of sections.
-    """
+    """Give the content of the report as JSON values: `docs/schemas/report.json`."""
     frontiers = content.frontiers
     values = {
         "headline": content.headline,
@@ -57,10 +42,11 @@ def report_json(content: Content) -> dict[str, Any]:
         "scaling": _scaling_rows(content, per="worker"),
         "scaling_per_node": _scaling_rows(content, per="node"),
         "worthwhile": records_of(content.worth.worthwhile),
-        "usl": records_of(content.worth.usl),
         "canaries": records_of(content.canaries),
         "implausible": records_of(content.implausible),
         "unmeasured": records_of(content.unmeasured),
+        "time_to_loss": [],
+        "grids": [],
     }
     for section in content.sections:
         values.update(section.as_json())
@@ -90,7 +76,7 @@ def _words_of(frontier: Frontier) -> dict[str, Any]:
     names = (*_PRODUCT, "undecided", "alone")
     words = {
         "title": frontier.name,
-        "dominated": frontier.dominated_count,
+        "dominated": len(frontier.dominated),
         "updates": frontier.updates,
     }
     return words | {name: getattr(frontier, name) for name in names}

@@ -20,7 +20,6 @@ from dtsweep.analysis.recommend import Recommendation
 from dtsweep.analysis.settings import axis_name
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import LABEL_SHOWN, shortened
-from dtsweep.predict import usl
 from dtsweep.report.advice import frontier_answer, goal_asked, recommended_in
 from dtsweep.report.doubts import conditions_on, doubts_on, unsound_doubts
 from dtsweep.report.frontiers import Frontier, frontiers_of
@@ -45,7 +44,7 @@ _SCALING_TITLES = {
 MOST_LADDERS = 200
 """Largest number of scaling groups for which a report says where one more worker doesn't pay.
 
-Fitting the law takes some milliseconds per group.
+Each takes some milliseconds.
 """
 
 
@@ -87,10 +86,8 @@ class _Worth:
 
     worthwhile: pd.DataFrame
     """Rows of `dtsweep.analysis.worthwhile`."""
-    usl: pd.DataFrame
-    """Rows of `dtsweep.predict.usl`."""
     remarks: Sequence[Remark]
-    """Remarks on each group of scaling from both tables, and the number of unknown groups."""
+    """Remarks on each group of scaling, and the number of unknown groups."""
 
 
 class Section(Protocol):
@@ -212,7 +209,6 @@ class Content:
 def content_of(
     frame: Frame,
     *,
-    compare_models: bool = False,
     minimize: Sequence[str] = MINIMIZED,
     maximize: Sequence[str] = MAXIMIZED,
     where: str = "",
@@ -222,7 +218,6 @@ def content_of(
 
     Args:
         frame: one row per trial, canaries included, or a study of it.
-        compare_models: compare all models with each other.
         minimize: objectives, as `dtsweep.analysis.frontier` takes them.
         maximize: the same.
         where: a condition that all points have to meet that tables show; `SweepError` if it can't
@@ -231,18 +226,16 @@ def content_of(
     """
     study = study_of(frame)
     bounds = bottleneck(study)
-    points = frontier(
-        study, minimize=minimize, maximize=maximize, where=where, compare_models=compare_models
-    )
+    points = frontier(study, minimize=minimize, maximize=maximize, where=where)
     conditions = conditions_on(points, where, minimize=minimize, maximize=maximize)
     varying, label_columns = varying_columns(points), _label_columns(points)
-    frontiers = frontiers_of(study, points, varying, compare_models=compare_models)
+    frontiers = frontiers_of(study, points, varying)
     selected = study.where(where)
     ladders = _scaling(selected, label_columns)
     worth = _worth(selected, ladders)
     bounds = _without_workers(bounds, ladders, worth)
     goal = goal_asked(study, minimize=minimize, maximize=maximize)
-    recommended, why_none = recommended_in(study, goal, where=where, compare_models=compare_models)
+    recommended, why_none = recommended_in(study, goal, where=where)
     return Content(
         study=study,
         varying=varying,
@@ -260,7 +253,7 @@ def content_of(
         worth=worth,
         unsound=unsound_doubts(study),
         doubts=[*conditions, *doubts_on(study, points, varying=varying)],
-        notes=notes_on(study, points, compare_models=compare_models),
+        notes=notes_on(study, points),
         sections=sections,
     )
 
@@ -340,12 +333,9 @@ def _worth(study: Study, scaling: Sequence[Scaling]) -> _Worth:
     groups = sum(part.rows["group"].nunique() for part in scaling if part.per == "worker")
     if groups > MOST_LADDERS:
         nothing = pd.DataFrame(columns=["group", "verdict", "pays_to", "reason"])
-        return _Worth(
-            worthwhile=nothing, usl=nothing, remarks=[remark("many_groups", count=groups)]
-        )
+        return _Worth(worthwhile=nothing, remarks=[remark("many_groups", count=groups)])
     pays = worthwhile(study)
-    fits = usl(study)
-    return _Worth(worthwhile=pays, usl=fits, remarks=scaling_remarks(pays, fits))
+    return _Worth(worthwhile=pays, remarks=scaling_remarks(pays))
 
 
 def _without_workers(

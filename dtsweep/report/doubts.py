@@ -29,6 +29,8 @@ _MACHINE_COLUMNS = (
     "python_version",
     "dtsweep_version",
     "hosts",
+    "partition",
+    "switches",
     "harness",
 )
 """Columns of trials in which two environments may differ."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dtsweep.analysis import difference
-from dtsweep.analysis.frontier import UPDATE
+from dtsweep.analysis.frontier import MODEL, UPDATE
 from dtsweep.analysis.settings import plain_training_in
 from dtsweep.analysis.study import Study
 from dtsweep.inference.spread import of_environment
@@ -64,7 +64,7 @@ class Frontier:
     update: str
     """Semantics, with the kind if there are frontiers of several."""
     model_digest: str | None
-    """Digest of the model; None if it is unknown, or if all models count as one."""
+    """Digest of the model; None if it is unknown."""
     points: pd.DataFrame
     """Rows of `dtsweep.analysis.frontier`, the fastest step first.
 
@@ -169,30 +169,20 @@ class Frontier:
         """Meaning of the mark of undecided points; empty if there are none."""
         if not (self.points["standing"] == "undecided").any():
             return ""
-        return "undecided: another point is better in all objectives, but not significantly"
+        return "may be beaten: another point is better in all objectives, but not significantly"
 
 
-def frontiers_of(
-    study: Study,
-    points: pd.DataFrame,
-    varying: Sequence[str],
-    *,
-    compare_models: bool,
-) -> list[Frontier]:
+def frontiers_of(study: Study, points: pd.DataFrame, varying: Sequence[str]) -> list[Frontier]:
     """Group points into frontiers, in their order.
 
     Args:
         study: of all trials.
         points: rows of `dtsweep.analysis.frontier`.
         varying: setting columns that have more than one value.
-        compare_models: whether all models count as one.
     """
     import pandas as pd
 
-    models: tuple[str, ...] = ()
-    if not compare_models:
-        models = ("workload", "model_digest")
-    differing = [name for name in (*models, "env_id") if points[name].nunique(dropna=False) > 1]
+    differing = [name for name in (*MODEL, "env_id") if points[name].nunique(dropna=False) > 1]
     model_settings = []
     if "model_digest" in differing:
         model_settings = model_columns(points)
@@ -200,7 +190,7 @@ def frontiers_of(
     label_columns = [name for name in varying if name not in elsewhere]
     frontiers = []
     updates = pd.Series(update_labels(points), index=points.index)
-    for _, rows in points.groupby([*UPDATE, *models, "env_id"], sort=False, dropna=False):
+    for _, rows in points.groupby([*UPDATE, *MODEL, "env_id"], sort=False, dropna=False):
         first = rows.iloc[0]
         update = updates[rows.index[0]]
         labels = rows.apply(point_label, axis=1, varying=label_columns)
@@ -211,7 +201,7 @@ def frontiers_of(
         label = labels.iloc[0] if labels.nunique() == 1 else ""
         title += product_parts(first, differing, model_settings, label)
         model_digest = None
-        if models and isinstance(first["model_digest"], str):
+        if isinstance(first["model_digest"], str):
             model_digest = first["model_digest"]
         leading = _leading(rows)
         comparison = _difference(study, leading)

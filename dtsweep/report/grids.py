@@ -64,7 +64,9 @@ class Grids:
             parts = product_parts(table.iloc[0], differing, [])
             say(console, "\n" + " · ".join([f"Grids of {workers} workers", *parts]), style="bold")
             keys = {
-                "grid": [_grid(*sizes) for sizes in table[_GRID].to_numpy()],
+                "grid": [
+                    _grid(*sizes) for sizes in table[_GRID].to_numpy("float64", na_value=math.nan)
+                ],
                 "sync": [_mode(row) for row in table.to_dict("records")],
                 "micro\nbatch": format_integers(table["micro_batch"]),
             }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.canaries import WORLD
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.study import Study, launch_sigma
+from dtsweep.inference.spread import POINT
 from dtsweep.report.compiled_pairs import compiled_remarks
 from dtsweep.report.labels import model_columns, model_label
 from dtsweep.report.next_step import run_with_launches
@@ -28,13 +29,12 @@ _ENDS = {
 """Ends of a window by `stop_reason`, in words."""
 
 
-def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False) -> list[Remark]:
+def notes_on(study: Study, points: pd.DataFrame) -> list[Remark]:
     """Say how the numbers of a report came about.
 
     Args:
         study: of all trials.
         points: rows of `dtsweep.analysis.frontier`.
-        compare_models: whether all models were compared with each other.
 
     Returns:
         Remarks; none where there are no points.
@@ -45,12 +45,13 @@ def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False
     measured = trials[trials["status"] == "ok"]
     points = points[points["meets"].fillna(value=False)]
     remarks = [
-        *_models(points, compare_models=compare_models),
+        *_models(points),
         *_intervals(points, run=run_with_launches(study)),
     ]
     if points["frontier_probability"].notna().any():
         remarks.append(remark("frontier_probability"))
-    remarks += [*compiled_remarks(study, points), *_noise(study, points), *_exchange(measured)]
+    remarks += [*compiled_remarks(study, points), *_noise(study, points), *_switches(measured)]
+    remarks += _exchange(measured)
     if points["compression_error"].notna().any():
         remarks.append(remark("compression_error"))
     if counts := counts_of(measured["stop_reason"].map(lambda end: _ENDS.get(end, end))):
@@ -67,15 +68,14 @@ def counts_of(column: pd.Series[Any]) -> dict[str, int]:
     return {str(value): int(count) for value, count in column.value_counts().items()}
 
 
-def _models(points: pd.DataFrame, *, compare_models: bool) -> list[Remark]:
+def _models(points: pd.DataFrame) -> list[Remark]:
     """Name the models, if there are several."""
     models = points.drop_duplicates(["workload", "model_digest"])
     if len(models) < 2:
         return []
     names = model_columns(points)
     labels = [model_label(row, names) for _, row in models.iterrows()]
-    code = "models_compared" if compare_models else "models"
-    return [remark(code, count=len(models), models=labels)]
+    return [remark("models", count=len(models), models=labels)]
 
 
 def _intervals(points: pd.DataFrame, *, run: str) -> list[Remark]:
@@ -137,6 +137,14 @@ def _drift(session: pd.Series[Any]) -> str:
     if math.isfinite(half):
         words += f" ± {half * 100:.1f}"
     return f"{words} %"
+
+
+def _switches(measured: pd.DataFrame) -> list[Remark]:
+    """Say that launches of a point ran below different numbers of Slurm's switches."""
+    counts = measured.groupby([*POINT], dropna=False)["switches"].nunique()
+    if not (counts > 1).any():
+        return []
+    return [remark("switches", count=int((counts > 1).sum()))]
 
 
 def _noise(study: Study, points: pd.DataFrame) -> list[Remark]:

@@ -162,24 +162,7 @@ def names_of(recommendations: Sequence[Recommendation]) -> list[str]:
 
 
 def as_json(recommendation: Recommendation, remarks: Iterable[Remark]) -> dict[str, Any]:
-    """Give a recommendation as JSON values; unknown is None.
-
-    Args:
-        recommendation: of one model and environment.
-        remarks: on it and its results.
-
-    Returns:
-        `goal` (`maximize` or `minimize`, `where`, `allow`, `least_rate`), `point` (row of
-        `over_launches`), `settings` (those that are not the default), `code` (`point`; `command`
-        that starts a script of the user in a shell, else null; both null of an imported point),
-        `answer` (one of `dtsweep.inference.verdicts.Answer`), `is_decided`,
-        `is_futile`, `not_measured` (asked points without a number, with status and reason),
-        `not_begun` (count), `zone`, `confidence`, `others` and
-        `alternatives` (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible`
-        (counts of points left out), `undecided` (rows of points at a limit of the condition),
-        `unmeasured` (what the unknown ones lack), `drift`, and `remarks` (`code`, `severity`,
-        `numbers` and `text` of each).
-    """
+    """Give a recommendation with the remarks on it as JSON values: `docs/schemas/common.json`."""
     code: dict[str, str | None] = {"point": None, "command": None}
     if recommendation.point["harness"] != IMPORTED:
         code = {
@@ -218,8 +201,10 @@ def _doubts(recommendation: Recommendation, varying: Sequence[str]) -> list[Rema
     """Say what may change the choice: missing numbers, open limits, a busy machine."""
     point = recommendation.point
     remarks = [*_not_measured(recommendation, varying), *_condition(recommendation, varying)]
-    cheaper = _cheaper(recommendation)
     if recommendation.answer is Answer.EQUAL and not recommendation.is_decided:
+        contenders = recommendation.contenders
+        has_fewer = contenders["workers"] < point["workers"]
+        cheaper = contenders[has_fewer & ~contenders["is_equal"]]
         remarks.append(remark("cheaper_open", points=trial_labels(cheaper, varying)))
     is_open = recommendation.answer in (Answer.UNDECIDED, Answer.SINGLE_LAUNCH)
     if is_open and recommendation.noise.drift > _NOISY_DRIFT:
@@ -247,14 +232,6 @@ def _not_measured(recommendation: Recommendation, varying: Sequence[str]) -> lis
     if recommendation.not_begun:
         remarks.append(remark("not_begun", count=recommendation.not_begun))
     return remarks
-
-
-def _cheaper(recommendation: Recommendation) -> pd.DataFrame:
-    """Select the points with fewer workers that may be equal, too."""
-    contenders = recommendation.contenders
-    has_fewer = contenders["workers"] < recommendation.point["workers"]
-    cheaper: pd.DataFrame = contenders[has_fewer & ~contenders["is_equal"]]
-    return cheaper
 
 
 def _condition(recommendation: Recommendation, varying: Sequence[str]) -> list[Remark]:

@@ -134,6 +134,10 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
             "Noise{where}: samples/s of one point differ by {sigma:share1} between launches "
             "(standard deviation)."
         ),
+        "switches": (
+            "Launches of {count:# point} ran on nodes of one switch and of several: part of their "
+            "noise. `sbatch --switches=1` asks for one."
+        ),
         "bounds": "Points on frontiers by what limits them: {counts:counts}.",
         "knee_found": (
             "{group}: the step from {size:# worker} to {next_size} doesn't pay{interval}."
@@ -142,29 +146,17 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
             "{group}: each step pays, up to the largest size measured ({largest})."
         ),
         "knee_not_distinguishable": (
-            "{group}: undecided: launches don't show whether a step beyond {pays_at_least:# "
-            "worker} pays."
+            "{group}: launches don't show whether a step beyond {pays_at_least:# worker} pays."
         ),
-        "knee_unknown": "{group}: unknown: {reason}.",
+        "knees_not_distinguishable": (
+            "{count:# group}: launches don't show from where on one more worker doesn't pay: "
+            "{groups:list}."
+        ),
         "knees_unknown": "{count:# group} of several sizes: unknown: {reason}.",
-        "law": (
-            "Universal Scalability Law: {facts:all}; misses the measured by {residual:share1}."
-        ),
-        "law_contradicted": (
-            "Universal Scalability Law: {facts:all}; misses the measured by {residual:share1}, "
-            "more than launches differ."
-        ),
-        "few_sizes": "The Universal Scalability Law is fitted to four sizes or more.",
-        "many_groups": (
-            "Not asked of {count:,} groups; dtsweep.analysis.worthwhile and usl answer for each."
-        ),
+        "many_groups": "Not asked of {count:,} groups: dtsweep.analysis.worthwhile answers each.",
         "models": (
             "{count} models (by workload and model_digest), each on frontiers and ladders of its "
             "own: {models:all}."
-        ),
-        "models_compared": (
-            "{count} models (by workload and model_digest), compared with each other, as one "
-            "product: {models:all}."
         ),
         "interval": (
             "± is half of the 95 % interval over launches; ends in brackets are not symmetric."

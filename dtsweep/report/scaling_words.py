@@ -1,8 +1,7 @@
-"""Rows of `worthwhile` and of the law of scaling, as remarks."""
+"""Rows of `worthwhile` as remarks."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
@@ -11,7 +10,7 @@ from dtsweep.inference.verdicts import KneeVerdict
 from dtsweep.report.labels import passes_label, point_label
 from dtsweep.report.remarks import Remark, remark
 from dtsweep.report.verdict_words import REASON_WORDS
-from dtsweep.text import in_percent, is_wide
+from dtsweep.text import in_percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,40 +24,35 @@ WORTH_RULE = (
 """Meaning of a worker that pays."""
 
 
-def scaling_remarks(worthwhile: pd.DataFrame, usl: pd.DataFrame) -> list[Remark]:
-    """Say for each group of `scaling` where one more worker stops paying, and the law if it fits.
+def scaling_remarks(worthwhile: pd.DataFrame) -> list[Remark]:
+    """Say for each group of `scaling` where one more worker stops paying; unknown ones are counted.
 
     Args:
         worthwhile: rows of `dtsweep.analysis.worthwhile`.
-        usl: rows of `dtsweep.predict.usl`, of the same trials.
     """
     counts = worthwhile[setting_columns(worthwhile)].nunique(dropna=False)
     varying = list(counts.index[counts > 1])
-    fitted = usl[usl["reason"].isna()]
-    remarks, unknown = [], Counter[str]()
-    fits_by_group: dict[Any, list[Mapping[Any, Any]]] = {}
-    for fit in fitted.to_dict("records"):
-        fits_by_group.setdefault(fit["group"], []).append(fit)
-    for row in worthwhile.to_dict("records"):
-        fits = fits_by_group.get(row["group"], [])
-        if row["verdict"] == KneeVerdict.UNKNOWN and not fits:
-            unknown[REASON_WORDS[row["verdict_reason"]]] += 1
-        else:
-            remarks.append(_knee(row, _group_label(row, varying)))
-            remarks += map(_law, fits)
-    remarks += [
-        remark("knees_unknown", count=count, reason=reason) for reason, count in unknown.items()
+    is_unknown = worthwhile["verdict"] == KneeVerdict.UNKNOWN
+    is_open = worthwhile["verdict"] == KneeVerdict.NOT_DISTINGUISHABLE
+    # Several groups in which nothing differs have one remark together.
+    is_shared = is_open & (is_open.sum() > 1)
+    remarks = [
+        _knee(row, _group_label(row, varying))
+        for row in worthwhile[~is_unknown & ~is_shared].to_dict("records")
     ]
-    if len(fitted) < len(usl):
-        remarks.append(remark("few_sizes"))
-    return remarks
+    if is_shared.any():
+        groups = [_group_label(row, varying) for row in worthwhile[is_shared].to_dict("records")]
+        remarks.append(remark("knees_not_distinguishable", count=len(groups), groups=groups))
+    unknown = worthwhile.loc[is_unknown, "verdict_reason"].value_counts()
+    return remarks + [
+        remark("knees_unknown", count=count, reason=REASON_WORDS[str(reason)])
+        for reason, count in unknown.items()
+    ]
 
 
 def _knee(row: Mapping[Any, Any], group: str) -> Remark:
     """Make a remark of a row of `worthwhile`, counted in workers."""
     code = f"knee_{row['verdict']}"
-    if row["verdict"] == KneeVerdict.UNKNOWN:
-        return remark(code, group=group, reason=REASON_WORDS[row["verdict_reason"]])
     if row["verdict"] == KneeVerdict.BEYOND_SIZES:
         return remark(code, group=group, largest=row["largest"])
     low = int(row["pays_at_least"])
@@ -77,41 +71,3 @@ def _group_label(row: Mapping[Any, Any], varying: list[str]) -> str:
     else:
         shape = f"{row['global_batch']} per step"
     return f"{point_label(row, varying)}, {row['kind']} scaling, {shape}"
-
-
-def _law(fit: Mapping[Any, Any]) -> Remark:
-    """Parameters of the law, its peak, where one more adds too little, and how far it misses."""
-    import pandas as pd
-
-    facts = [", ".join(_parameter_words(fit, name) for name in ("contention", "coherency"))]
-    if pd.notna(fit["peak"]):
-        facts.append(f"highest at {_size_words(fit, 'peak')}")
-    if pd.notna(fit["pays_to"]):
-        facts.append(f"beyond {_size_words(fit, 'pays_to')} one more worker doesn't pay")
-    code = "law_contradicted" if fit["contradicted"] is True else "law"
-    return remark(code, facts=facts, residual=fit["residual"])
-
-
-def _parameter_words(fit: Mapping[Any, Any], name: str) -> str:
-    value, low, high = (fit[f"{name}{end}"] for end in ("", "_low", "_high"))
-    if is_wide(value, low, high):
-        return f"{name} not known"
-    return f"{name} {value:.3g} ({low:.3g} to {high:.3g})"
-
-
-def _size_words(fit: Mapping[Any, Any], name: str) -> str:
-    import pandas as pd
-
-    low = fit[f"{name}_low"]
-    high = fit[f"{name}_high"]
-    to = "or more"
-    if pd.notna(high):
-        to = f"to {high:,.0f}"
-    beyond = ""
-    if fit[f"{name}_extrapolates"] is True:
-        beyond = ", extrapolated"
-        if fit["contradicted"] is not False:
-            beyond += ", untested"
-    if pd.notna(high) and is_wide(fit[name], low, high):
-        return f"~{fit[name]:,.0f} ({beyond.removeprefix(', ')})".removesuffix(" ()")
-    return f"{fit[name]:,.0f} ({low:,.0f} {to}{beyond})"

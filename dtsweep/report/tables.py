@@ -162,7 +162,7 @@ def standing_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def mark_columns(rows: pd.DataFrame, recommended: Sequence[pd.Series[Any]]) -> dict[str, list[str]]:
-    """Column of marks (R recommended, k knee, ? undecided), and of the probability of the knee."""
+    """Column of marks (R recommended, k knee, ? may be beaten), and of the knee's probability."""
     names = [point_key(point) for point in recommended]
     marks = []
     for _, row in rows.iterrows():

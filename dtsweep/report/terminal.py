@@ -112,7 +112,8 @@ def _print_all(content: Content, *, console: Console) -> None:
         _say_each(content.limits, console=console)
     _print_frontiers(content.frontiers, content, console=console, show_all=True)
     for scaling in content.scaling:
-        _print_scaling(scaling, console=console)
+        say(console, f"\n{scaling.title}", style="bold")
+        print_table(scaling_columns(scaling, groups=scaling.groups), console=console)
     _print_worth(content, console=console)
     _print_unmeasured(content.unmeasured, console=console, show_all=True)
     _print_notes(content, console=console)
@@ -313,11 +314,6 @@ def _tables_of(
     if show_all:
         tables.append({**keys, **reason_columns(bounds), **doubt})
     return [pd.DataFrame(table, index=rows.index) for table in tables]
-
-
-def _print_scaling(scaling: Scaling, *, console: Console) -> None:
-    say(console, f"\n{scaling.title}", style="bold")
-    print_table(scaling_columns(scaling, groups=scaling.groups), console=console)
 
 
 def _print_worth(content: Content, *, console: Console) -> None:

@@ -24,8 +24,6 @@ REASON_WORDS: Mapping[str, str] = {
     Reason.NOT_MEASURED: "not measured",
     Reason.ONE_LAUNCH_EACH: "one launch each",
     Reason.TOO_FEW_LAUNCHES: "too few launches",
-    Reason.TOO_FEW_SIZES: "too few sizes",
-    Reason.NOT_COMPARABLE: "a size can't be compared with the base",
 }
 
 _NO_SPREAD = "and nothing says how far launches differ"

@@ -12,7 +12,6 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     storage         where results lie: a disk or an object store
     parquet         one Parquet file, believed only if its digest agrees
     merge           files joined, for readers and into larger files
-    place           a place of results, tried before a run
     pack            what an attempt or a log is stored as, in memory
     lease           one run per place of results at a time
     certificate     what a search left out, and how likely that beats its answer

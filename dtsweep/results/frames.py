@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dtsweep.errors import StorageError, SweepError, one_line
 from dtsweep.results.current_attempt import CHOOSING, current_attempts
@@ -74,8 +73,7 @@ def trials_of_rows(
 def steps(where: str | Path) -> pd.DataFrame:
     """Read one row per rank and step of every attempt.
 
-    Types, warnings and errors are as in `dtsweep.load`. Another warning counts the attempts whose
-    steps are lost.
+    Types, warnings and errors are as in `dtsweep.load`.
     """
     return frame_of(_stored(Results(where).snapshot(), "steps"))
 
@@ -93,11 +91,6 @@ def _stored(store: Results, table: str) -> Any:
         if (damage := damage_of(store)) is not None:
             raise StorageError(damage)
         raise SweepError(nothing_in(store))
-    if lost := _without_steps(store, table, rows):
-        way_out = "put its files back, or measure them again with --rerun all"
-        warnings.warn(
-            f"{store}/steps has lost the steps of {lost} attempts; {way_out}", stacklevel=3
-        )
     return rows
 
 
@@ -115,23 +108,6 @@ def nothing_in(store: Results) -> str:
     if below:
         return f"no results in {store}; there are some in {', '.join(sorted(below)[:3])}: name one"
     return f"no results in {store}; make some with: dtsweep run SWEEP.py --results {store}"
-
-
-def _without_steps(store: Results, table: str, rows: Any) -> int:
-    """Count the attempts that were timed and have no steps any more.
-
-    If `table` is `trials`, they are counted only when no file of steps is left. Otherwise all steps
-    would have to be read.
-    """
-    trials = rows
-    kept: set[str] = set()
-    if table == "curves" or (table == "trials" and store.storage.sizes("steps")):
-        return 0
-    if table == "steps":
-        trials = store.table("trials")
-        kept = set(pc.unique(rows["attempt_id"]).to_pylist())
-    timed = trials.filter(pc.greater(trials["measured_steps"], 0))["attempt_id"].to_pylist()
-    return len(set(timed) - kept)
 
 
 def frame_of(rows: Any) -> pd.DataFrame:

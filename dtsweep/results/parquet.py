@@ -39,18 +39,6 @@ _THREADS_FROM = 1 << 20
 For a smaller file, threads cost more than they bring.
 """
 
-MAX_BYTES = 4 << 30
-"""Unpacked size of one file, and of all files of a table; more is not read."""
-
-RATIO, SPARE_BYTES = 64, 64 << 20
-"""Unpacked bytes per byte of a file, and in addition to them; more is not read.
-
-Texts that are in all rows pack well, but a row of trials or ranks takes some 500 bytes.
-"""
-
-_BATCH_ROWS = 8192
-"""Rows that are unpacked at once, before their size is known."""
-
 STRING_BYTES, CONTAINER_VALUES = 16 << 20, 10_000
 """Length of a text, and of a list, in what a Parquet file says of itself."""
 
@@ -165,14 +153,9 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
     file = _opened(data, name=name, table=table)
     with _refused():
         names = file.schema_arrow.names
-        wanted = None
         if columns is not None:
-            wanted = [n for n in names if n in columns or is_always_read(n, table)]
-        schema = file.schema_arrow
-        if wanted is not None:
-            schema = pa.schema([schema.field(name) for name in wanted])
-        batches = list(_batches(file, data, wanted))
-        rows = pa.Table.from_batches(batches, None if batches else schema)
+            names = [n for n in names if n in columns or is_always_read(n, table)]
+        rows = file.read(columns=names, use_threads=len(data) > _THREADS_FROM)
         # Metadata stands twice in a file: what was checked counts.
         rows = rows.replace_schema_metadata(file.schema_arrow.metadata)
         _check_rows(rows)
@@ -184,7 +167,7 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
 
 
 def checked(data: bytes, *, name: str, table: str) -> Any:
-    """Open a file of `table` whose rows were all unpacked once, batch by batch.
+    """Open a file of `table` whose rows were all unpacked and checked once.
 
     Raises:
         CorruptPartError: It was changed, or is not of this table.
@@ -192,8 +175,7 @@ def checked(data: bytes, *, name: str, table: str) -> Any:
     """
     file = _opened(data, name=name, table=table)
     with _refused():
-        for batch in _batches(file, data, None):
-            _check_rows(pa.Table.from_batches([batch]))
+        _check_rows(file.read())
     return file
 
 
@@ -241,29 +223,6 @@ def _checked(data: bytes, name: str, table: str) -> Any:
     _check_columns(schema.remove_metadata(), table)
     replaced_by(schema)
     return file
-
-
-def _batches(file: Any, data: bytes, columns: Collection[str] | None) -> Iterator[Any]:
-    """Unpack rows batch by batch, until they take more memory than rows of dtsweep do.
-
-    Args:
-        file: of these bytes, opened.
-        data: its bytes.
-        columns: names to unpack; None for all columns.
-    """
-    most = min(MAX_BYTES, SPARE_BYTES + RATIO * len(data))
-    # Of whole groups: Arrow ends the process where the sizes of a column contradict its footer.
-    groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
-    size = sum(group.total_byte_size for group in groups)
-    has_threads = len(data) > _THREADS_FROM
-    rows = file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=has_threads)
-    unpacked = 0
-    while size <= most and (batch := next(rows, None)) is not None:
-        unpacked += batch.nbytes
-        size = max(size, unpacked)
-        yield batch
-    if size > most:
-        raise ValueError(f"it unpacks to more than {most} bytes")
 
 
 def _check_rows(rows: Any) -> None:

@@ -42,23 +42,19 @@ class Results:
     Nothing is touched before the first call.
     """
 
-    def __init__(self, where: str | Path, *, keeps_files: bool = False) -> None:
+    def __init__(self, where: str | Path) -> None:
         """Name the place.
 
         Args:
             where: A folder, or a URI: s3://bucket/folder, with
                 ?endpoint_override=HOST:PORT&scheme=http (or AWS_ENDPOINT_URL) for a store that is
                 not Amazon's; gs://…; abfs://account@container/folder.
-            keeps_files: Keep in memory what was read, so that the next read fetches new files only.
-                For one that reads the same columns again and again.
         """
         self.storage = Storage(where)
         """The place itself: whether it answers, its lease, its name."""
-        self._files = TableFiles(self.storage, keeps_files=keeps_files)
+        self._files = TableFiles(self.storage)
         self._compaction = Compaction(self._files)
         self._since_compaction = 0
-        self._ended_runs: dict[str, RunRecord] = {}
-        """Records of runs that have ended, by name of the file."""
         self._read_once: dict[str, Any] | None = None
         """Trials and records of runs that a snapshot has read; None where each read looks again."""
 
@@ -97,19 +93,14 @@ class Results:
         return sorted(runs, key=lambda run: run.record.started_at)
 
     def _run_record(self, name: str) -> RunRecord | None:
-        """Read the record of a run, once if the run has ended; None if it is gone or none."""
-        if name in self._ended_runs:
-            return self._ended_runs[name]
+        """Read the record of a run; None if it is gone or none."""
         try:
-            record = RunRecord.from_json(self.storage.read(run_record.FOLDER, name))
+            return RunRecord.from_json(self.storage.read(run_record.FOLDER, name))
         except FileNotFoundError:
             return None
         except (ValueError, RecursionError, OddFileError) as error:
             self._files.damaged[f"{run_record.FOLDER}/{name}"] = one_line(str(error))
             return None
-        if record.ended_at is not None:
-            self._ended_runs[name] = record
-        return record
 
     @property
     def quarantined(self) -> list[tuple[str, str]]:
@@ -203,16 +194,6 @@ class Results:
         # that.
         rows: list[dict[str, Any]] = trials.drop_columns(["started_at"]).to_pylist()
         return [rows[index] for index in in_order(trials)]
-
-    def trials(self, columns: Collection[str]) -> Any:
-        """Read some columns of `trials` as an Arrow table, in the order of their `row_number`.
-
-        Args:
-            columns: names to read, in addition to `attempt_id` and the fields of workloads. Those
-                that no row has are null, or missing where the schema does not have them.
-        """
-        trials = self._rows("trials", {*columns, "row_number", "started_at"})
-        return trials.take(pa.array(in_order(trials), pa.int64()))
 
     def _rows(self, table: str, columns: Collection[str] | None = None) -> Any:
         """Read all rows of a table, those of commits under way among them."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from dtsweep.errors import StorageError
 from dtsweep.results.local_files import OddFileError
 from dtsweep.results.merge import merged
-from dtsweep.results.parquet import MAX_BYTES, CorruptPartError, checked, decode, replaced_by
+from dtsweep.results.parquet import CorruptPartError, checked, decode, replaced_by
 from dtsweep.results.storage import Storage
 
 _T = TypeVar("_T")
@@ -21,8 +21,11 @@ _T = TypeVar("_T")
 READERS = 8
 """Threads that wait for storage."""
 
-MEMORY_PARTS = 4
-"""The rows of a table take at most such a part of the memory; frames of them are copies."""
+MAX_BYTES, MEMORY_PARTS = 4 << 30, 4
+"""The rows of a table take at most these bytes, or such a part of the memory if that is more.
+
+Frames of them are copies.
+"""
 
 READ_AHEAD, READ_AHEAD_BYTES = 64, 256 << 20
 """Files whose bytes are held in memory before they are unpacked, and these bytes."""
@@ -31,19 +34,11 @@ READ_AHEAD, READ_AHEAD_BYTES = 64, 256 << 20
 class TableFiles:
     """Files of the data sets in one place."""
 
-    def __init__(self, folder: Storage, *, keeps_files: bool = False) -> None:
-        """Touch nothing yet.
-
-        Args:
-            folder: the place.
-            keeps_files: keep in memory what was read, so that the next read fetches new files only.
-        """
+    def __init__(self, folder: Storage) -> None:
+        """Touch nothing yet."""
         self.folder = folder
         self.damaged: dict[str, str] = {}
         """Files that were left out, each with the reason."""
-        self._keeps_files = keeps_files
-        self._kept: dict[Any, dict[str, Any]] = {}
-        """Rows of the files that were read last, by table and columns. A file never changes."""
 
     def rows(self, table: str, columns: Collection[str] | None = None) -> Any:
         """Read all rows of a table, those of commits under way among them.
@@ -70,9 +65,6 @@ class TableFiles:
     def _rows_of(
         self, table: str, sizes: Mapping[str, int], columns: Collection[str] | None
     ) -> Any:
-        kept = self._kept_rows(table, columns)
-        for name in kept.keys() - set(sizes):  # merged into another file
-            del kept[name]
         first = {name: sizes[name] for name in compacted(sizes)}
         account = _Account(f"{self.folder.shown}/{table}")
         merged_rows = dict(account.of(self._decoded(table, first, columns)))
@@ -94,18 +86,13 @@ class TableFiles:
             names: of the files, with their bytes.
             columns: as `decode` takes them.
         """
-        kept = self._kept_rows(table, columns)
-        yield from ((name, kept[name]) for name in names if name in kept)
-        new = {name: names[name] for name in names if name not in kept}
         with ThreadPoolExecutor(READERS) as pool:
-            for batch in _read_ahead(new):
+            for batch in _read_ahead(names):
                 for name, data in zip(
                     batch, pool.map(partial(self._bytes_of, table), batch), strict=True
                 ):
                     unpack = partial(decode, name=name, table=table, columns=columns)
                     if (rows := self._unless_corrupt(table, name, data, unpack)) is not None:
-                        if self._keeps_files:
-                            kept[name] = rows
                         yield name, rows
 
     def _bytes_of(self, table: str, name: str) -> bytes | None:
@@ -115,13 +102,6 @@ class TableFiles:
         except OddFileError as error:
             self.damaged[f"{table}/{name}"] = str(error)
             return None
-
-    def _kept_rows(self, table: str, columns: Collection[str] | None) -> dict[str, Any]:
-        """Rows that were kept, by file."""
-        read = None
-        if columns is not None:
-            read = frozenset(columns)
-        return self._kept.setdefault((table, read), {})
 
     def _unless_corrupt(
         self, table: str, name: str, data: bytes | None, unpack: Callable[[bytes], _T]
@@ -160,7 +140,7 @@ class _Account:
         """Yield rows by name of their file, and add them up.
 
         Raises:
-            StorageError: they take more than `MAX_BYTES`, and than a part of this machine's memory.
+            StorageError: they take more than they may.
         """
         for name, rows in files:
             self._bytes += rows.nbytes  # type: ignore[attr-defined]  # an Arrow table

@@ -27,7 +27,7 @@ from dtsweep.session.session_settings import Settings
 from dtsweep.session.shards import ranks_of_shards
 from dtsweep.session.start_errors import SessionError, check_ranks
 from dtsweep.session.state import FOLLOWING, SessionState
-from dtsweep.session.trainer import cancel_node_request, trainer_of
+from dtsweep.session.trainer import trainer_of
 from dtsweep.session.worker_loop import collectives_begun
 from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import World
@@ -89,8 +89,6 @@ class Session:
         """Secret variables of its processes so far, by name."""
         self._actors: dict[int, Any] = {}
         self._error: BaseException | None = None
-        self._train_run: str | None = None
-        """Ray Train's id of its trainer's run; None where this Ray's trainers have none."""
         self._memory_left: dict[int, int] = {}
         self._worlds = 0
         self._node_ids: list[str] = []
@@ -285,19 +283,12 @@ class Session:
             self._to(SessionState.ENDED)
         shutil.rmtree(self._storage, ignore_errors=True)
 
-    async def withdraw(self) -> None:
-        """Take back what Ray Train asks of an autoscaler for this session."""
-        if self._train_run is not None:
-            await cancel_node_request(self._train_run)
-
     def _fit(self, loop: asyncio.AbstractEventLoop, nodes: SessionNodes) -> None:
         """Run the trainer, on a thread, until the session ends."""
         try:
             trainer = trainer_of(
                 self.world, self._settings, session=self.name, slot=self._slot, nodes=nodes
             )
-            context = getattr(trainer, "train_run_context", None)
-            self._train_run = getattr(context, "run_id", None)
             trainer.fit()
         except Exception as error:  # noqa: BLE001  # whatever ends the trainer ends the session
             self._error = error

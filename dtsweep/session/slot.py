@@ -162,8 +162,6 @@ class Slot:
             return self._logs
         if not session.facts:
             # Of ranks that have not come up yet there is nothing to take hold of.
-            if self._settings.is_autoscaled:
-                await session.withdraw()
             return self._logs
         if not self._settings.is_private:
             await session.kill()

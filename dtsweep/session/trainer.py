@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import fields
 from typing import Any
-
-import ray
 
 from dtsweep.hardware.variables import NCCL_SETTINGS, NO_GPUS
 from dtsweep.secret import is_secret
@@ -17,13 +14,6 @@ from dtsweep.sweep.point import World
 
 _RENDEZVOUS_S = 300
 """Time limit for the ranks of a session to find each other."""
-
-
-_COORDINATOR = "AutoscalingCoordinator"
-"""Name and namespace of the actor through which Ray Train asks an autoscaler for nodes."""
-
-_CANCEL_S = 3.0
-"""Time limit for it to answer."""
 
 
 def train_settings(node_timeout_s: float, *, is_private: bool) -> dict[str, str]:
@@ -118,19 +108,3 @@ def no_restarts() -> dict[str, int]:
     limits = ("max_failures", "controller_failure_limit", "max_preemption_failures")
     supported = {field.name for field in fields(FailureConfig)}
     return {name: 0 for name in limits if name in supported}
-
-
-async def cancel_node_request(train_run: str) -> None:
-    """Cancel what Ray Train asks of an autoscaler for a run whose process is about to be killed.
-
-    Else the request stays for three minutes, and nodes that nobody uses with it.
-
-    Args:
-        train_run: id of the run.
-    """
-    try:
-        coordinator = ray.get_actor(_COORDINATOR, namespace=_COORDINATOR)
-        await asyncio.wait_for(coordinator.cancel_request.remote(f"train-{train_run}"), _CANCEL_S)
-    except (ValueError, TimeoutError, ray.exceptions.RayError):
-        # There is no request, or it ends by itself.
-        return

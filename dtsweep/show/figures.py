@@ -43,7 +43,9 @@ def figure_of(plot: Plot) -> Figure:
         raise SweepError(
             "plots need Plotly, which is not installed; pip install 'dtsweep[plots]'"
         ) from None
-    title = {"text": label(plot.title), "subtitle": {"text": label(plot.subtitle)}}
+    # A notebook breaks no lines of a title.
+    words = label(plot.title).replace(": ", ":<br>", 1)
+    title = {"text": words, "subtitle": {"text": label(plot.subtitle)}}
     layout = {**plot.layout, "template": "simple_white", "title": title}
     return go.Figure(data=printable_values(plot.traces), layout=layout)
 

@@ -6,21 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from dtsweep.inference.verdicts import Answer
+from dtsweep.report.answer import goal_in_words
 from dtsweep.report.content import Content
 from dtsweep.report.frontiers import Frontier
-from dtsweep.report.plot_axes import axis_for, tick_label
-from dtsweep.report.tables import caution_columns, measured_columns, plain_headers
+from dtsweep.report.labels import trial_label
 from dtsweep.show.frontier_traces import kind_of, legend_keys, rings, symbol_of, traces_of
 from dtsweep.show.numbers import number
 from dtsweep.show.plot import Plot
-from dtsweep.show.points import (
-    PlotPoint,
-    best_sentence,
-    frame_of_points,
-    name_columns,
-    plot_points,
-)
-from dtsweep.show.style import MOST_LINES, about_lines, in_one_line, layout, title
+from dtsweep.show.points import PlotPoint, best_sentence, plot_points
+from dtsweep.show.style import MOST_LINES, TITLE, cut, layout, show_all, title
 from dtsweep.text import count_of
 
 _SEPARATE = (
@@ -29,6 +24,10 @@ _SEPARATE = (
 )
 
 _NO_LOSS = "Step time and throughput say nothing about the loss."
+
+_FASTEST = {Answer.BEST: "is the fastest", Answer.EQUAL: "is as fast as any"}
+_BEST = {Answer.BEST: "is the best", Answer.EQUAL: "is as good as any"}
+"""Verdicts on a recommended point, by throughput and by other goals; of others, it leads so far."""
 
 
 def frontier_plot(content: Content) -> Plot:
@@ -48,27 +47,36 @@ def frontier_plot(content: Content) -> Plot:
     # Points of a line stand in the order of the frontier, from the fastest step.
     points.sort(key=lambda point: float(point.row["latency_s"]))
     traces: list[dict[str, Any]] = []
-    for frontier in frontiers[:MOST_LINES]:
+    for place, frontier in enumerate(frontiers):
         of_it = [point for point in points if point.frontier is frontier]
-        traces += traces_of(frontier, of_it, symbol=symbol_of(frontier, frontiers))
+        look = {} if place < MOST_LINES else {"visible": "legendonly"}
+        drawn = traces_of(frontier, of_it, symbol=symbol_of(frontier, frontiers))
+        traces += [trace | look for trace in drawn]
     main = [point for point in points if point.frontier in frontiers[:MOST_LINES]]
     traces += [*rings(main), *legend_keys(main)]
     return Plot(
         name="frontier",
-        title="Step time against throughput",
-        subtitle=in_one_line(
-            [
-                _about_cut_bars(points),
-                _about_bars(points),
-                about_lines(len(frontiers), "more frontier"),
-            ]
-        ),
+        title=_title(content),
+        subtitle=_about_bars(points),
         description=_description(points, frontiers),
         note=_note(points, frontiers),
+        more=show_all(len(frontiers), "frontier"),
         traces=traces,
-        layout=_layout_of(points, lines=sum(trace.get("showlegend", True) for trace in traces)),
-        table=_table(points, frontiers),
+        layout=_layout_of(points, traces),
     )
+
+
+def _title(content: Content) -> str:
+    """Say what the plot shows, and of one recommendation how its point stands."""
+    about = "Step time against throughput"
+    if len(content.recommendations) != 1:
+        return about
+    (one,) = content.recommendations
+    goal, verdicts = goal_in_words(one).replace(" of exact", " among exact"), _BEST
+    if one.objective.name == "samples_per_s":
+        goal, verdicts = goal.removeprefix(" by samples_per_s"), _FASTEST
+    point = cut(trial_label(one.point, content.varying), TITLE)
+    return f"{about}: {point} {verdicts.get(one.answer, 'leads so far')}{goal}"
 
 
 def _is_drawn(point: PlotPoint) -> bool:
@@ -91,7 +99,7 @@ def _note(points: Sequence[PlotPoint], frontiers: Sequence[Frontier]) -> str:
     sentences = []
     if any(kind_of(point) == "undecided" for point in points):
         sentences.append(
-            "Hollow marks are undecided: another point has better means, but launches can't tell."
+            "Hollow marks may be beaten: another point has better means, but launches can't tell."
         )
     alone = [frontier for frontier in frontiers if len(frontier.best) > len(frontier.shown)]
     if alone:
@@ -113,76 +121,38 @@ def _description(points: Sequence[PlotPoint], frontiers: Sequence[Frontier]) -> 
         shown = [point for point in points if point.frontier is frontier and point.is_shown]
         if shown:
             sentences.append(
-                f"{frontier.name}: {count_of(len(shown), 'point')} on the frontier, "
-                f"{sum(kind_of(point) == 'undecided' for point in shown)} undecided. "
+                f"{frontier.name}: {count_of(len(shown), 'point')} on the frontier. "
                 f"{best_sentence(shown)}"
             )
     return " ".join(sentences)
 
 
-def _table(points: Sequence[PlotPoint], frontiers: Sequence[Frontier]) -> dict[str, list[str]]:
-    if not points:
-        return {}
-    # By frontier, in their order; Python's sort keeps that of the points.
-    points = sorted(points, key=lambda point: frontiers.index(point.frontier))
-    rows = frame_of_points(points)
-    marks = {
-        "recommended": [point.is_recommended for point in points],
-        "knee": [bool(point.is_shown and point.row["knee"]) for point in points],
-        "on the frontier": [bool(point.row["on_frontier"]) for point in points],
-    }
-    columns = {
-        header: ["yes" if is_so else "" for is_so in cells]
-        for header, cells in marks.items()
-        if any(cells)
-    }
-    return plain_headers(
-        {
-            **name_columns(points),
-            **measured_columns(rows, varying=()),
-            "launches": [str(point.row["launches"]) for point in points],
-            **columns,
-            **caution_columns([point.row["caution"] for point in points]),
-        }
-    )
-
-
 _REACH = 3.0
 """Bars make an axis longer up to this multiple of the largest mean, or part of the smallest."""
 
+_MARGIN = 0.06
+"""Free room at the end of an axis, as a share of it."""
 
-def _layout_of(points: Sequence[PlotPoint], *, lines: int) -> dict[str, Any]:
-    """Layout whose axes have ticks at round numbers; `lines` is the number of legend entries."""
-    x: dict[str, Any] = {"title": title("step time, ms")}
+_LOGARITHMIC_FROM = 10.0
+"""Largest over smallest step time beyond which their axis is logarithmic."""
+
+
+def _layout_of(points: Sequence[PlotPoint], traces: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Layout whose axes have room for all means; longer bars are cut at the edge."""
+    x: dict[str, Any] = {"title": title("step time, ms"), "tickformat": ",~g"}
     y: dict[str, Any] = {"title": title("samples/s"), "rangemode": "tozero"}
     if points:
-        axis = axis_for(_within_reach(points, "latency_s", unit=1e3))
-        ends = [axis.low, axis.high]
-        if axis.is_logarithmic:
-            ends = [math.log10(end) for end in ends]
-        x |= {
-            "type": "log" if axis.is_logarithmic else "linear",
-            "range": ends,
-            "tickvals": list(axis.ticks),
-            "ticktext": [tick_label(value) for value in axis.ticks],
-        }
-        rates = _within_reach(points, "samples_per_s")
-        y["range"] = [0, axis_for(rates, from_zero=True).high]
-    return layout(x=x, y=y, lines=lines)
-
-
-def _about_cut_bars(points: Sequence[PlotPoint]) -> str:
-    """Say that bars reach beyond the axes, where some do."""
-    if not points:
-        return ""
-    for name in ("latency_s", "samples_per_s"):
-        inside = _within_reach(points, name)
-        # The axis of throughput begins at 0.
-        least = 0.0 if name == "samples_per_s" else min(inside)
-        ends = [end for point in points if point.is_shown for end in _ends(point, name)]
-        if any(not least <= end <= max(inside) for end in ends):
-            return "longer error bars are cut at the edge"
-    return ""
+        times = _within_reach(points, "latency_s", unit=1e3)
+        low, high = min(times), max(times)
+        if high > low * _LOGARITHMIC_FROM:
+            # Ticks at 1, 2 and 5 times the powers of ten.
+            x |= {"type": "log", "dtick": "D2"}
+            low, high = math.log10(low), math.log10(high)
+        room = (high - low or low) * _MARGIN
+        x["range"] = [low - room, high + room]
+        y["range"] = [0, max(_within_reach(points, "samples_per_s")) * (1 + _MARGIN)]
+    entries = sum(trace.get("showlegend", "visible" not in trace) for trace in traces)
+    return layout(x=x, y=y, lines=entries)
 
 
 def _within_reach(points: Sequence[PlotPoint], name: str, *, unit: float = 1.0) -> list[float]:
@@ -190,12 +160,9 @@ def _within_reach(points: Sequence[PlotPoint], name: str, *, unit: float = 1.0) 
     means = [float(point.row[name]) * unit for point in points]
     least, most = min(means) / _REACH, max(means) * _REACH
     ends = [
-        end * unit for point in points if kind_of(point) == "decided" for end in _ends(point, name)
+        number(point.row[f"{name}_{end}"])
+        for point in points
+        if kind_of(point) == "decided"
+        for end in ("low", "high")
     ]
-    return means + [end for end in ends if least <= end <= most]
-
-
-def _ends(point: PlotPoint, name: str) -> list[float]:
-    """Both ends of an interval, as far as they are known."""
-    ends = (number(point.row[f"{name}_{end}"]) for end in ("low", "high"))
-    return [end for end in ends if end is not None]
+    return means + [end * unit for end in ends if end is not None and least <= end * unit <= most]

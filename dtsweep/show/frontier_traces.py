@@ -96,13 +96,13 @@ def rings(points: Sequence[PlotPoint]) -> list[dict[str, Any]]:
 def legend_keys(points: Sequence[PlotPoint]) -> list[dict[str, Any]]:
     """Entries of the legend for the looks of points, without points of their own."""
     looks: dict[str, dict[str, Any]] = {
-        "undecided": {"marker": {"symbol": "circle-open", "size": 8, "color": GREY}},
+        "may be beaten": {"marker": {"symbol": "circle-open", "size": 8, "color": GREY}},
         "beaten": {
             "marker": {"symbol": "circle", "size": 8, "color": GREY},
             "opacity": FAINT,
         },
     }
-    kinds = {kind_of(point) for point in points}
+    kinds = {kind_of(point).replace("undecided", "may be beaten") for point in points}
     return [
         {
             "type": "scatter",
@@ -140,7 +140,7 @@ def _points(frontier: Frontier, points: Sequence[PlotPoint], *, symbol: str) -> 
         "marker": {"color": colour, "symbol": symbol, "size": 8},
         "line": {"color": colour, "dash": dash},
         "text": [point.hover for point in points],
-        "customdata": [f"{kind_of(point)}, {point.launches}" for point in points],
+        "customdata": [point.launches for point in points],
         "hovertemplate": _HOVER,
         "name": label(cut(_legend_name(frontier), TITLE)),
         "legendgroup": label(frontier.title),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ _SHORT = {
 """Names of sections in the navigation, where their titles are longer."""
 
 
-def html_of(view: Mapping[str, Any], *, raw: Mapping[str, str], title: str, made: str) -> str:
+def html_of(view: Mapping[str, Any], *, raw: Mapping[str, str]) -> str:
     """Write the page as HTML."""
     from markupsafe import Markup
 
@@ -43,20 +43,11 @@ def html_of(view: Mapping[str, Any], *, raw: Mapping[str, str], title: str, made
         {
             **view,
             **{name: Markup(text) for name, text in raw.items()},  # noqa: S704  # our own files
-            "title": title,
-            "made": made,
             "sections": _sections(view),
             "short": _SHORT,
-            "no_answer": view["none"],
-            "main_doubts": [doubt.partition("\n")[0] for doubt in view["doubts"][:_DOUBTS_SHOWN]],
             "worth_rule": WORTH_RULE,
             "worth_shown": _WORTH_SHOWN,
-            "points": view["table"],
-            "failures": [_failures_of(group) for group in view["failures"]],
-            "flags": _columns(
-                view["flags"], {"flag": "flag", "count": "trials", "meaning": "meaning"}
-            ),
-            "printed": view["sections"],
+            "doubts_shown": _DOUBTS_SHOWN,
         }
     )
 
@@ -64,14 +55,13 @@ def html_of(view: Mapping[str, Any], *, raw: Mapping[str, str], title: str, made
 @cache
 def _template() -> Template:
     """The page, with every text escaped, and without characters that are not printable."""
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment
 
     environment = Environment(
         autoescape=True,
         finalize=_finalized,
         trim_blocks=True,
         lstrip_blocks=True,
-        undefined=StrictUndefined,
     )
     environment.filters |= {
         "prose": _prose,
@@ -79,6 +69,7 @@ def _template() -> Template:
         "by_size": lambda values: sorted(set(values), key=_size),
         "rows": lambda columns: zip(*columns.values(), strict=True),
         "count_of": count_of,
+        "first_line": lambda text: text.partition("\n")[0],
     }
     text = files("dtsweep.show").joinpath("page.html").read_text("utf-8")
     return environment.from_string(text)
@@ -107,48 +98,17 @@ def _size(value: str) -> tuple[bool, float, str]:
 
 
 def _sections(view: Mapping[str, Any]) -> dict[str, str]:
-    """Titles of the sections that have anything to show, by name."""
-    plots = {plot["name"]: plot["title"] for plot in view["plots"] if plot["name"] != "frontier"}
+    """Titles of the sections that have anything to show, by name; the first plot needs none."""
+    plots = {plot["name"]: plot["title"] for plot in view["plots"][1:]}
     others = {
-        "steps": ("Step times of a trial", view["traces"]),
-        "points": ("Points", view["table"]["ids"]),
-        "warnings": ("Warnings", view["doubts"] or view["implausible"] or view["flags"]),
-        "failures": ("Not measured", view["failures"]),
-        "how": (
-            "How it was measured",
-            view["constants"] or view["notes"] or view["limits"] or view["sections"],
-        ),
-        "machine": ("Machine and versions", view["machine"]),
+        "steps": ("Step times of a trial", ["traces"]),
+        "points": ("Points", ["terms"]),
+        "warnings": ("Warnings", ["doubts", "implausible", "flags"]),
+        "failures": ("Not measured", ["failures"]),
+        "how": ("How it was measured", ["constants", "notes", "limits", "printed"]),
+        "machine": ("Machine and versions", ["machine"]),
     }
-    shown = {name: title for name, (title, content) in others.items() if content}
+    shown = {
+        name: title for name, (title, keys) in others.items() if any(view.get(key) for key in keys)
+    }
     return {"answer": "Answer", **plots, **shown}
-
-
-def _columns(rows: Sequence[Mapping[str, Any]], headers: Mapping[str, str]) -> dict[str, list[str]]:
-    """Table of rows: a column for each of these keys; empty without rows."""
-    if not rows:
-        return {}
-    return {header: [str(row[key]) for row in rows] for key, header in headers.items()}
-
-
-def _failures_of(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Trials of one status: the number of trials, and the log of one, for each reason.
-
-    Those that were skipped on purpose are shown on demand.
-    """
-    columns = _columns(group["rows"], {"count": "trials", "reason": "reason", "log": "log"})
-    if not any(columns["log"]):
-        del columns["log"]
-    title = f"{group['status']}: {group['count']} ({group['meaning']})"
-    is_skipped = group["status"] == "skipped"
-    if is_skipped:
-        first, *others = columns["reason"]
-        title = f"skipped: {group['count']}: {first}"
-        if others:
-            title += f", and {count_of(len(others), 'more reason')}"
-    return {
-        "title": title,
-        "caption": f"Trials with status {group['status']}, by reason",
-        "columns": columns,
-        "is_on_demand": is_skipped,
-    }

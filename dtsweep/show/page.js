@@ -161,10 +161,9 @@
 
   // Gives a plot its height before it is drawn, so that nothing moves then.
   function size(plot) {
-    // The first screen of a wide window has a height of its own.
-    const isFirst = plot.name === "frontier" && matchMedia("(min-width: 56rem)").matches;
-    const { style } = byId(`${plot.name}-plot`);
-    if (plot.layout.height && !isFirst) style.height = `${plot.layout.height}px`;
+    const element = byId(`${plot.name}-plot`);
+    // That of the first screen has a height of its own.
+    if (!element.closest(".first")) element.style.height = `${plot.layout.height}px`;
   }
 
   const CONFIG = {
@@ -181,8 +180,9 @@
     const layout = layoutOf(plot, element.clientWidth);
     return Plotly.react(element, plot.traces.map(themedTrace), layout, CONFIG).then(() => {
       if (isNew) listen(name, element);
+      // A second drawing for the same look would take half as long as the first.
+      if (isRestricted() || !isNew) highlight(name);
       element.classList.add("drawn");
-      highlight(name);
     });
   }
 
@@ -422,7 +422,11 @@
     // Plotly stands below this script.
     const parsed = new Promise((done) => document.addEventListener("DOMContentLoaded", done));
     const packed = await unpacked("packed");
-    for (const plot of packed.plots) plots.set(plot.name, plot);
+    for (const plot of packed.plots.filter((one) => !one.is_table)) {
+      plot.all = plot.traces;
+      plot.traces = plot.all.filter((trace) => !trace.visible);
+      plots.set(plot.name, plot);
+    }
     trials = packed.traces;
     if (byId("trial")) showSteps();
     for (const plot of plots.values()) size(plot);
@@ -436,15 +440,31 @@
     addEventListener("afterprint", endPrint);
   }
 
+  // Draws plots as they come near, one at a time, so that the first can be used at once.
   function drawWhenSeen() {
+    let last = Promise.resolve();
     const observer = new IntersectionObserver((entries) => {
-      for (const { isIntersecting, target } of entries) {
-        if (!isIntersecting) continue;
+      for (const { target } of entries.filter((entry) => entry.isIntersecting)) {
         observer.unobserve(target);
-        draw(target.id.replace(/-plot$/, ""));
+        last = last.then(() => draw(target.id.replace(/-plot$/, ""))).then(painted);
       }
     }, { rootMargin: "200px" });
     document.querySelectorAll(".plot").forEach((element) => observer.observe(element));
+  }
+
+  function painted() {
+    return new Promise((done) => { requestAnimationFrame(() => setTimeout(done)); });
+  }
+
+  // Lines beyond the first ones, which only stand in the way before somebody asks.
+  function showMore(button) {
+    const plot = plots.get(button.dataset.more);
+    const count = plot.all.length - plot.traces.length;
+    plot.traces = plot.all.map(({ visible, ...trace }) => trace);
+    plot.layout.height += 20 * count;
+    byId(`${plot.name}-plot`).style.height = `${plot.layout.height}px`;
+    button.remove();
+    draw(plot.name);
   }
 
   const state = stored();
@@ -462,6 +482,9 @@
   });
   document.querySelectorAll("details.numbers").forEach((details) => {
     details.addEventListener("toggle", () => details.open && plots.size && fillTable(details));
+  });
+  document.querySelectorAll("[data-more]").forEach((button) => {
+    button.addEventListener("click", () => plots.size && showMore(button));
   });
   byId("theme").addEventListener("click", () => {
     setTheme(isDark() ? "light" : "dark");

@@ -8,8 +8,11 @@ import json
 import lzma
 import secrets
 import zlib
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,21 +24,23 @@ from dtsweep.results.frames import frame_of
 from dtsweep.results.store import Results
 from dtsweep.secret import without_homes
 from dtsweep.show.markup import html_of
+from dtsweep.show.plot import Plot
+from dtsweep.show.points_table import NO_POINTS
 from dtsweep.show.style import DARK
 from dtsweep.show.traces import example_plot, trial_traces
-from dtsweep.show.view import page_view
+from dtsweep.show.view import page_view, plot_values
 
 
 def _document_of(view: dict[str, Any]) -> str:
     """Assemble the page."""
-    script, plotly, table = _file("page.js"), _plotly(), view["table"]
+    script, plotly, table = _file("page.js"), _plotly(), view["points"]
+    traces = view.get("traces", [])
     raw = {
         "policy": _policy(script, plotly),
         "style": _file("page.css"),
         # The script reads it at once: what sorts and filters the table of points.
         "data": html_json(
             {
-                "made_at": view["made_at"],
                 "place": view["place"],
                 "dark": DARK,
                 "trace": example_plot(),
@@ -45,18 +50,12 @@ def _document_of(view: dict[str, Any]) -> str:
                 "settings": [one["name"] for one in table["filters"]],
             }
         ),
-        "packed": _packed(
-            {"plots": view["plots"], "traces": [one["steps"] for one in view["traces"]]}
-        ),
+        "packed": _packed({"plots": view["plots"], "traces": [one["steps"] for one in traces]}),
         "script": script,
         "plotly": plotly,
     }
-    return html_of(
-        view,
-        raw=raw,
-        title=f"dtsweep · {view['place'].rstrip('/').rpartition('/')[2]}",
-        made=f"made {view['made_at'].replace('T', ' ').removesuffix('Z')} UTC",
-    )
+    made = f"made {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return html_of({**view, "version": version("dtsweep"), "made": made}, raw=raw)
 
 
 def _packed(value: dict[str, Any]) -> str:
@@ -85,11 +84,11 @@ def _file(name: str) -> str:
 
 @cache
 def _plotly() -> str:
-    """Unpack plotly.js, the strict bundle, which creates no code from text."""
-    packed = files("dtsweep.show").joinpath("plotly-strict.min.js.xz").read_bytes()
+    """Unpack plotly.js, the basic bundle, which creates no code from text."""
+    packed = files("dtsweep.show").joinpath("plotly-basic.min.js.xz").read_bytes()
     text = lzma.decompress(packed).decode().rstrip()
     # In brackets, the bundle's one large function is compiled as it is parsed; without them, a
-    # browser parses its 5 MB twice.
+    # browser parses its 1.1 MB twice.
     begin, end = text.index("() => {\n"), text.rindex("}") + 1
     return f"{text[:begin]}({text[begin:end]}){text[end:]}"
 
@@ -106,6 +105,24 @@ def page_of_content(content: Content, store: Results) -> str:
         ranks=ranks,
         traces=trial_traces(content, store),
     )
+    return _document_of(changed_texts(view, without_homes))
+
+
+def page_of_plots(title: str, paragraphs: Sequence[str], plots: Sequence[Plot]) -> str:
+    """Make a page of some plots, each with its table.
+
+    Args:
+        title: of the page.
+        paragraphs: sentences next to the first plot, the first one in bold; code in backquotes.
+        plots: at least one; the first stands on the first screen, the others in sections.
+    """
+    view = {
+        "title": title,
+        "place": title,
+        "paragraphs": [*paragraphs],
+        "plots": [plot_values(plot) for plot in plots],
+        "points": NO_POINTS,
+    }
     return _document_of(changed_texts(view, without_homes))
 
 

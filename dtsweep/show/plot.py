@@ -27,6 +27,8 @@ class Plot:
     """Content in sentences with the main numbers, for people who can't see the plot."""
     note: str = ""
     """Sentences below the plot on how to read it; empty if none."""
+    more: str = ""
+    """Words of the button that shows traces with `visible` on a page; empty if there are none."""
     traces: Sequence[Mapping[str, Any]]
     """Plotly traces.
 
@@ -36,7 +38,12 @@ class Plot:
     layout: Mapping[str, Any]
     """Plotly's layout, without title and colours of a theme. Axes have a title with the unit."""
     table: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The numbers behind the plot: header to cells, all of one length."""
+    """The numbers behind the plot: header to cells, all of one length.
+
+    Empty if the table of points has them.
+    """
+    is_table: bool = False
+    """True if its numbers are so few that a page shows the table instead."""
 
     @property
     def is_empty(self) -> bool:

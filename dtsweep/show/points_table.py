@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,36 +31,22 @@ from dtsweep.report.tables import (
     share_columns,
     standing_columns,
 )
-from dtsweep.show.numbers import rounded
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SOURCES = {
-    "workers": ("workers", 1.0),
-    "micro batch": ("micro_batch", 1.0),
-    "accumulation": ("accumulation", 1.0),
-    "global batch": ("global_batch", 1.0),
-    "step ms": ("latency_s", 1e3),
-    "samples/s": ("samples_per_s", 1.0),
-    "launches": ("launches", 1.0),
-    "frontier %": ("frontier_probability", 100.0),
-    "error %": ("compression_error", 100.0),
-    "memory MiB": ("memory_peak_bytes", 2.0**-20),
-    "memory GiB": ("memory_peak_bytes", 2.0**-30),
-    "tokens/s": ("tokens_per_s", 1.0),
-    "exchange + wait %": ("comm_share", 100.0),
-    "wait %": ("wait_share", 100.0),
-    "mfu %": ("mfu", 100.0),
-    "hfu %": ("hfu", 100.0),
-}
-"""Measured column behind a header, and its factor to the unit of the header."""
+_NUMBER = re.compile(r"~?([\d.,]+(?:e[+-]?\d+)?)(?: ±.*| \(.*\)| –.*)?")
+"""Cell of a measured value, with the number that it begins with."""
 
 _RANGES = ("step ms", "samples/s", "memory MiB", "memory GiB")
 """Headers of the columns that have a filter by smallest and largest number."""
 
 _MOST_CHOICES = 40
 """Largest number of values of a setting for which it has a filter."""
+
+
+NO_POINTS: Mapping[str, Any] = {"columns": [], "ids": [], "labels": [], "filters": []}
+"""Table of points of a page without any."""
 
 
 def table_of(content: Content) -> dict[str, Any]:
@@ -73,7 +60,7 @@ def table_of(content: Content) -> dict[str, Any]:
     import pandas as pd
 
     if not content.frontiers:
-        return {"columns": [], "ids": [], "labels": [], "filters": []}
+        return dict(NO_POINTS)
     rows = pd.concat([frontier.points for frontier in content.frontiers])
     labels = pd.concat([frontier.labels for frontier in content.frontiers])
     recommended = {point_key(one.point) for one in content.recommendations}
@@ -94,7 +81,7 @@ def table_of(content: Content) -> dict[str, Any]:
         axis_name(name): [_value(value) for value in rows[name]] for name in content.varying
     }
     return {
-        "columns": [_column(header, column, rows) for header, column in cells.items()],
+        "columns": [_column(header, column) for header, column in cells.items()],
         "ids": [point_key(row) for row in rows.to_dict("records")],
         "labels": trial_labels(rows, content.varying),
         "filters": [
@@ -152,19 +139,20 @@ def _standing(row: Mapping[Any, Any], recommended: set[str]) -> str:
     if row["on_frontier"] and row["knee"]:
         words.append("knee")
     if row["standing"] == "undecided":
-        words.append("undecided")
+        words.append("may be beaten")
     return ", ".join(words)
 
 
-def _column(header: str, cells: Sequence[str], rows: pd.DataFrame) -> dict[str, Any]:
-    source, factor = _SOURCES.get(header, (header, 1.0))
+def _column(header: str, cells: Sequence[str]) -> dict[str, Any]:
+    """Column with the numbers of its cells, if they are numbers; unknown ones are None."""
+    matches = [_NUMBER.fullmatch(cell) for cell in cells]
     values = None
-    if source in rows and rows[source].dtype.kind in "iufb":
-        values = [rounded(float(value) * factor) for value in rows[source].astype("float64")]
+    if all(match or not cell for match, cell in zip(matches, cells, strict=True)):
+        values = [float(match[1].replace(",", "")) if match else None for match in matches]
     return {
         "header": header,
         "cells": list(cells),
-        "values": values,
+        "values": values if any(matches) else None,
         "is_range": header in _RANGES,
     }
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from dtsweep.inference.spread import POINT
 from dtsweep.report.content import Content, Scaling
 from dtsweep.report.labels import passes_label, point_key
 from dtsweep.report.tables import plain_headers, scaling_columns
@@ -17,12 +15,11 @@ from dtsweep.show.style import (
     MOST_LINES,
     SERIES,
     TITLE,
-    about_lines,
     cut,
     faded,
-    in_one_line,
     label,
     layout,
+    show_all,
     title,
 )
 from dtsweep.text import count_of, format_number
@@ -33,26 +30,13 @@ if TYPE_CHECKING:
 _SIDEWAYS = 0.02
 """Largest distance of a mark from its size, as a share of the axis."""
 
+_MOST_GROUPS = MOST_LINES - 1
+"""Largest number of groups that are shown at first, next to the ideal line."""
+
+_LEAST_SIZES = 3
+"""Number of sizes from which on a line shows more than a table."""
+
 _SIZES = {"worker": "workers", "node": "hosts"}
-_COLUMNS = (
-    "group",
-    "kind",
-    *POINT,
-    "workers",
-    "micro_batch",
-    "accumulation",
-    "global_batch",
-    "samples_per_s",
-    "samples_per_s_low",
-    "samples_per_s_high",
-    "caution",
-    "speed_up",
-    "speed_up_low",
-    "speed_up_high",
-    "efficiency",
-    "efficiency_low",
-    "efficiency_high",
-)
 _HOVER = (
     "%{text}<br>%{customdata[0]}, speed-up %{y:.3g}, efficiency %{customdata[1]}<extra></extra>"
 )
@@ -83,29 +67,24 @@ class _Ladder(NamedTuple):
 def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker") -> Plot:
     """Plot speed-ups with their 95 % intervals against sizes, weak and strong; ideal is dashed.
 
-    Of many groups, the eight of the highest throughput are shown, others in the table alone. Bars
-    that reach far beyond the highest speed-up are cut off.
+    Of many groups, those of the highest throughput are shown, and a button or the legend brings
+    the others. Bars that reach far beyond the highest speed-up are cut off. A page has the table
+    in place of a plot of two sizes.
 
     Args:
         content: of a report.
         per: count sizes in workers or in nodes.
     """
-    # A row of a hundred columns takes long to read.
-    parts = [
-        replace(part, rows=part.rows[[*_COLUMNS]]) for part in content.scaling if part.per == per
-    ]
+    parts = [part for part in content.scaling if part.per == per]
     ladders = [_Ladder(part, rows) for part in parts for rows in part.groups]
     ladders.sort(key=lambda ladder: float(ladder.rows["samples_per_s"].max()), reverse=True)
-    lines = ladders[:MOST_LINES]
-    traces = [
-        _line(ladder, place, shift=_shift(place, lines)) for place, ladder in enumerate(lines)
-    ]
+    lines = ladders[:_MOST_GROUPS]
+    traces = [_line(ladder, place, lines) for place, ladder in enumerate(ladders)]
     sizes = sorted({1.0, *(size for ladder in lines for size in ladder.multiples)})
     subtitle = ""
     if ladders:
         traces.append(_ideal(sizes[-1]))
-        kinds = "weak: same micro_batch × accumulation; strong: same global_batch"
-        subtitle = in_one_line([kinds, about_lines(len(ladders), "slower group")])
+        subtitle = "weak: same micro_batch × accumulation; strong: same global_batch"
     words = f"{per}s"
     ticks = {"tickvals": sizes, "ticktext": [f"{size:g} ×" for size in sizes]}
     # On few pixels, neighbouring numbers would overlap.
@@ -116,11 +95,13 @@ def scaling_plot(content: Content, *, per: Literal["worker", "node"] = "worker")
         title=f"Speed-up by {words}",
         subtitle=subtitle,
         description=_description(ladders, words=words),
+        is_table=len(sizes) < _LEAST_SIZES,
+        more=show_all(len(ladders), "group", most=_MOST_GROUPS),
         traces=traces,
         layout=layout(
             x={"title": title(f"{words}, as a multiple of the fewest"), **ticks},
             y={"title": title("speed-up"), "range": [0, _top(lines)]},
-            lines=len(traces),
+            lines=len(lines) + 1,
         ),
         table=_table(parts),
     )
@@ -139,12 +120,14 @@ def _shift(place: int, lines: Sequence[_Ladder]) -> float:
     return aside * _SIDEWAYS * (largest - 1)
 
 
-def _line(ladder: _Ladder, place: int, *, shift: float) -> dict[str, Any]:
+def _line(ladder: _Ladder, place: int, lines: Sequence[_Ladder]) -> dict[str, Any]:
     """Trace of a group: a mark per world, next to those of other groups."""
     rows = ladder.rows.to_dict("records")
-    series = SERIES[place]
-    size = _SIZES[ladder.part.per]
+    series = SERIES[place % len(SERIES)]
+    size, shift = _SIZES[ladder.part.per], _shift(place, lines)
+    look = {} if place < len(lines) else {"visible": "legendonly"}
     return {
+        **look,
         "type": "scatter",
         "ids": [point_key(row) for row in rows],
         "x": [multiple + shift for multiple in ladder.multiples],
@@ -199,7 +182,7 @@ def _description(ladders: Sequence[_Ladder], *, words: str) -> str:
     if not ladders:
         return f"No group has several numbers of {words}."
     sentences = [f"{count_of(len(ladders), 'group')} of worlds, the fastest first."]
-    for ladder in ladders[:MOST_LINES]:
+    for ladder in ladders[:_MOST_GROUPS]:
         last = ladder.rows.iloc[-1]
         size = _SIZES[ladder.part.per]
         sentences.append(

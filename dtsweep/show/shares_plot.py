@@ -105,11 +105,6 @@ def _percent(share: Any) -> str:
     return f"{value * 100:.1f} %{noise}"
 
 
-def _cell(share: Any) -> str:
-    value = number(share)
-    return "" if value is None else f"{value * 100:.1f}"
-
-
 def _layout(bars: Sequence[_Bar]) -> dict[str, Any]:
     totals = [sum(_drawn(bar.bound[name]) or 0.0 for name in _PARTS) for bar in bars]
     return bar_layout(
@@ -147,8 +142,7 @@ def _table(bars: Sequence[_Bar], bounds: pd.DataFrame) -> dict[str, list[str]]:
     if not bars:
         return {}
     parts = {
-        f"{words} %": [_cell(value) for value in bounds[name]]
-        for name, (words, *_) in _PARTS.items()
+        words: [_percent(value) for value in bounds[name]] for name, (words, *_) in _PARTS.items()
     }
     return plain_headers(
         {**name_columns([bar.point for bar in bars]), **parts, **limit_columns(bounds)}

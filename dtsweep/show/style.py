@@ -75,7 +75,7 @@ SERIES = (
 """Lines of one plot; more can't be distinguished."""
 
 MOST_LINES = len(SERIES)
-"""Largest number of lines that a plot shows; the others stand in the table alone."""
+"""Largest number of lines that a plot shows before a reader asks for all."""
 
 MOST_BARS = 30
 """Largest number of points with a bar of their own."""
@@ -161,16 +161,15 @@ def title(text: str) -> dict[str, str]:
     return {"text": text}
 
 
-def about_lines(count: int, noun: str) -> str:
-    """Say how many of so many lines are not shown; empty if all are.
+def show_all(count: int, noun: str, *, most: int = MOST_LINES) -> str:
+    """Words of the button that shows all lines; empty if they are shown.
 
-    >>> about_lines(9, "slower group"), about_lines(8, "slower group")
-    ('1 slower group in the table alone', '')
+    >>> show_all(9, "group"), show_all(8, "group")
+    ('Show all 9 groups', '')
     """
-    hidden = count - MOST_LINES
-    if hidden <= 0:
+    if count <= most:
         return ""
-    return f"{count_of(hidden, noun)} in the table alone"
+    return f"Show all {count_of(count, noun)}"
 
 
 def in_one_line(parts: Sequence[str], *, mark: str = "; ") -> str:

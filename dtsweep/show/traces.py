@@ -11,6 +11,7 @@ from dtsweep.inference.spread import POINT
 from dtsweep.report.content import Content
 from dtsweep.report.labels import point_key, trial_label
 from dtsweep.results.store import Results
+from dtsweep.show.points import plot_points
 from dtsweep.show.step_times_plot import MOST_STEPS, StepSeries, series_of, step_times_plot
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _EXAMPLE = StepSeries(
 
 
 def trial_traces(content: Content, store: Results) -> list[dict[str, Any]]:
-    """Read the step times of each trial, the trials in the order of the frontiers.
+    """Read the step times of each trial, the trials in the order of the plots.
 
     Returns:
         JSON values, a dict for each trial with steps: `label`, `is_opened` (the recommended point's
@@ -79,17 +80,13 @@ def example_plot() -> dict[str, Any]:
 
 
 def _in_order(content: Content) -> pd.DataFrame:
-    """Trials with their labels, in the order of the points of all frontiers, then by repeat.
+    """Trials with their labels, in the order of the points of all plots, then by repeat.
 
     Trials of other points are last.
     """
     trials = without_canaries(content.study.frame)
     keys = [point_key(row) for row in trials[[*POINT]].to_dict("records")]
-    names = {
-        point_key(row): trial_label(row, content.varying)
-        for frontier in content.frontiers
-        for _, row in frontier.points.iterrows()
-    }
+    names = {point.key: point.name for point in plot_points(content)}
     places = {key: place for place, key in enumerate(names)}
     for key, (_, row) in zip(keys, trials.iterrows(), strict=True):
         if key not in names:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import without_canaries
-from dtsweep.report.answer import in_short
 from dtsweep.report.content import Content, Section
 from dtsweep.report.limits import rows_of_bounds
 from dtsweep.report.recommendation import Advice
@@ -18,6 +15,7 @@ from dtsweep.report.tables import plain_headers, recommendation_columns
 from dtsweep.results.statuses import FLAG_MEANINGS, STATUS_MEANINGS
 from dtsweep.show.figures import plots_of
 from dtsweep.show.numbers import rounded
+from dtsweep.show.plot import Plot
 from dtsweep.show.points import shape_title
 from dtsweep.show.points_table import table_of
 from dtsweep.text import count_of
@@ -59,23 +57,19 @@ def page_view(
     """Arrange everything that a page shows."""
     return {
         "place": place,
+        "title": f"dtsweep · {place.rstrip('/').rpartition('/')[2]}",
         "headline": content.headline,
-        "made_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "version": version("dtsweep"),
         "answers": _answers(content),
         "answers_table": _answers_table(content),
-        "frontier_answer": paragraph(content.frontier_answer),
-        "none": _why_no_answer(content),
-        "doubts": [one.text for one in (*content.unsound, *content.doubts)],
-        "plots": [
-            {**vars(plot), "traces": _rounded(plot.traces)}
-            for plot in plots_of(content, ranks=ranks)
+        "paragraphs": [
+            *filter(None, [paragraph(content.frontier_answer), _why_no_answer(content)])
         ],
+        "doubts": [one.text for one in (*content.unsound, *content.doubts)],
+        "plots": [plot_values(plot) for plot in plots_of(content, ranks=ranks)],
         "traces": list(traces),
-        "table": table_of(content),
+        "points": table_of(content),
         "terms": _terms(content),
         "limits": [one.text for one in content.limits],
-        "frontiers": _frontiers(content),
         "worth": [one.text for one in content.worth.remarks],
         "failures": _failures(content),
         "flags": _flags(content),
@@ -84,8 +78,14 @@ def page_view(
         "notes": [note.text for note in content.notes if note.code != "flags"],
         "constants": {name: str(value) for name, value in content.constants.items()},
         "machine": _machine(without_canaries(content.study.frame)),
-        "sections": [text for text in map(_printed, content.sections) if text],
+        "printed": [text for text in map(_printed, content.sections) if text],
     }
+
+
+def plot_values(plot: Plot) -> dict[str, Any]:
+    """A plot as JSON values; one that is a table on a page has no traces."""
+    traces = () if plot.is_table else plot.traces
+    return {**vars(plot), "traces": _rounded(traces)}
 
 
 def _rounded(value: Any) -> Any:
@@ -100,7 +100,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _answers(content: Content) -> list[dict[str, Any]]:
-    """Each recommendation: its state in a word, its sentences, and axes to try."""
+    """Each recommendation: its sentences, doubts, and axes to try."""
     if len(content.recommendations) > _ANSWERS_SHOWN:
         return []
     # Without a recommendation, `advice` has the reason for that.
@@ -114,7 +114,6 @@ def _answer(recommendation: Recommendation, advice: Advice, content: Content) ->
     bound = rows_of_bounds(recommendation.point.to_frame().T, content.bounds).iloc[0]
     tries = [f"Try `{axis.axis}`: {axis.why}." for axis in bound["next_axes"]]
     return {
-        "state": in_short(recommendation),
         "is_decided": bool(recommendation.is_decided),
         "sentences": [one.text for one in advice.answer],
         "doubts": [one.text for one in advice.doubts],
@@ -147,7 +146,7 @@ def _terms(content: Content) -> list[str]:
     terms = [
         f"`point`: {shape_title(content.varying).replace(' · ', ', then ')}.",
         "`standing`: a point is beaten if another of the same kind of update is better in all "
-        "objectives, and on the frontier otherwise. Undecided: another one's means are better, but "
+        "objectives, and on the frontier if not. It may be beaten: another's means are better, but "
         "launches can't tell. Knee: where the frontier bends most.",
     ]
     known = [frontier.points["frontier_probability"].notna() for frontier in content.frontiers]
@@ -159,47 +158,45 @@ def _terms(content: Content) -> list[str]:
     return terms
 
 
-def _frontiers(content: Content) -> list[dict[str, Any]]:
-    """Each frontier in words."""
-    return [
-        {
-            "name": frontier.name,
-            "sentences": [
-                f"{count_of(len(frontier.best), 'point')} on it, {frontier.dominated_count}.",
-                *filter(None, [frontier.updates]),
-            ],
-        }
-        for frontier in content.frontiers
-    ]
-
-
 def _failures(content: Content) -> list[dict[str, Any]]:
-    """Trials that are not ok: each status, and its reasons with their numbers of trials."""
-    import pandas as pd
+    """Trials of each status that is not ok: their number, and the log of one, for each reason.
 
+    Those that were skipped on purpose are shown on demand.
+    """
     return [
-        {
-            "status": str(status),
-            "meaning": STATUS_MEANINGS.get(str(status), "a status of another version"),
-            "count": count_of(int(rows["count"].sum()), "trial"),
-            "rows": [
-                {
-                    "count": int(count),
-                    "reason": str(reason) if pd.notna(reason) else "no reason stored",
-                    "log": str(log) if pd.notna(log) else "",
-                }
-                for count, _, reason, log in rows.itertuples(index=False)
-            ],
-        }
+        _failures_of(str(status), rows)
         for status, rows in content.unmeasured.groupby("status", sort=False, dropna=False)
     ]
 
 
-def _flags(content: Content) -> list[dict[str, Any]]:
-    return [
-        {"flag": flag, "count": count, "meaning": FLAG_MEANINGS.get(flag, "")}
-        for flag, count in content.flags.items()
-    ]
+def _failures_of(status: str, rows: pd.DataFrame) -> dict[str, Any]:
+    columns = {
+        "trials": [str(count) for count in rows["count"]],
+        "reason": [str(reason) for reason in rows["reason"].fillna("no reason stored")],
+        "log": [str(log) for log in rows["log"].fillna("")],
+    }
+    if not any(columns["log"]):
+        del columns["log"]
+    meaning = STATUS_MEANINGS.get(status, "a status of another version")
+    count = count_of(int(rows["count"].sum()), "trial")
+    title = f"{status}: {count} ({meaning})"
+    if status == "skipped":
+        first, *others = columns["reason"]
+        title = f"skipped: {count}: {first}"
+        if others:
+            title += f", and {count_of(len(others), 'more reason')}"
+    return {"status": status, "title": title, "columns": columns}
+
+
+def _flags(content: Content) -> dict[str, list[str]]:
+    flags = content.flags
+    if not flags:
+        return {}
+    return {
+        "flag": [*flags],
+        "trials": [str(count) for count in flags.values()],
+        "meaning": [FLAG_MEANINGS.get(flag, "") for flag in flags],
+    }
 
 
 def _implausible(content: Content) -> list[str]:

@@ -19,6 +19,7 @@ Any process; imports the standard library, and NumPy in a function of `axes`. In
     settings        `Measure`, `Resources` and `Sweep`: what a sweep file holds
     constraints     why a point can't be measured; a cluster's size is judged in `cluster.capacity`
     axes            from axes to points, the impossible ones with their reason
+    evidence        machines on which each feature was tried, for plan and doctor
     file            reads a sweep file, and says what is wrong with file and line
     travel          travel of a workload to other processes: which objects go by name
     task            the message that tells ranks what to measure

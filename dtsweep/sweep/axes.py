@@ -53,28 +53,7 @@ def candidates(sweep: Sweep) -> list[Candidate]:
     for values in _combinations(sweep):
         candidate = _candidate(sweep, values)
         seen.setdefault(identity(candidate.point, overrides=dict(candidate.overrides)), candidate)
-    return list(_without_repeated_draws(seen.values()))
-
-
-def _without_repeated_draws(listed: Iterable[Candidate]) -> Iterator[Candidate]:
-    """Skip points that draw as many workers as an earlier one, and are the same but for that."""
-    earlier: dict[str, Point] = {}
-    for candidate in listed:
-        point = candidate.point
-        if candidate.reason is not None or point.participation is None:
-            yield candidate
-            continue
-        drawn = point.participants
-        name = identity(replace(point, participation=drawn / point.workers))
-        first = earlier.setdefault(name, point)
-        if first is point:
-            yield candidate
-            continue
-        reason = (
-            f"participation={point.participation:g} draws {drawn} of {point.workers} workers, as "
-            f"participation={first.participation:g} does; leave it out, or use more workers"
-        )
-        yield replace(candidate, reason=reason)
+    return list(seen.values())
 
 
 def narrow(sweep: Sweep, settings: Mapping[str, list[Scalar]]) -> Sweep:

@@ -136,7 +136,7 @@ class Federated(LocalStepsMode):
         self._send(sent, dict(zip(self._drawn, parts, strict=True)))
 
     def _send(self, sent: Mapping[int, Tensor], received: Mapping[int, Tensor]) -> None:
-        """Send tensors and receive others at once, by rank; none to itself, and no empty ones."""
+        """Send tensors and receive others at once, by rank; none to itself."""
         sends = [
             P2POp(distributed.isend, values, rank)
             for rank, values in sent.items()
@@ -145,9 +145,8 @@ class Federated(LocalStepsMode):
         receives = [
             P2POp(distributed.irecv, values, rank)
             for rank, values in received.items()
-            if rank != self.rank and values.numel()
+            if rank != self.rank
         ]
-        if sends or receives:
-            send_and_receive([*sends, *receives])
+        send_and_receive([*sends, *receives])
         self._sent_bytes += sum(send.tensor.nbytes for send in sends)
         self._messages += len(sends)

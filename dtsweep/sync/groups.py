@@ -103,10 +103,16 @@ def messages() -> int:
 
 
 def send_and_receive(operations: Sequence[distributed.P2POp]) -> None:
-    """Do these sends and receives of the world's group at once, and wait for them."""
+    """Do these sends and receives of the world's group at once, and wait for them.
+
+    Those of empty tensors are left out.
+    """
+    filled = [operation for operation in operations if operation.tensor.numel()]
+    if not filled:
+        return
     world = distributed_c10d._get_default_group()
     with uncounted(world):
-        works = distributed.batch_isend_irecv(list(operations))
+        works = distributed.batch_isend_irecv(filled)
     _messages[str(world.group_name)] += 1
     for work in works:
         work.wait()

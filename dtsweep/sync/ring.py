@@ -57,17 +57,12 @@ class Ring(AfterBackwardMode):
         return lambda: received
 
     def _pass_on(self, sent: Tensor, received: Tensor) -> None:
-        """Send to the next rank while receiving from the previous one, except empty shares."""
+        """Send to the next rank while receiving from the previous one."""
         following = (self.rank + 1) % self.ranks
         previous = (self.rank - 1) % self.ranks
         self._exchange(sent, received, to=following, source=previous)
 
     def _exchange(self, sent: Tensor, received: Tensor, *, to: int, source: int) -> None:
-        send = []
-        if sent.numel():
-            send = [P2POp(distributed.isend, sent, to)]
-        receive = []
-        if received.numel():
-            receive = [P2POp(distributed.irecv, received, source)]
-        if send or receive:
-            send_and_receive([*send, *receive])
+        send_and_receive(
+            [P2POp(distributed.isend, sent, to), P2POp(distributed.irecv, received, source)]
+        )

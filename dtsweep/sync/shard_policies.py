@@ -48,7 +48,7 @@ def whole_bytes(model: nn.Module, job: Job) -> tuple[int, int]:
     return parameters_bytes, gradients_bytes
 
 
-def param_groups_of(block: nn.Module) -> Iterator[Any]:
+def param_groups_of(block: nn.Module | FSDPModule) -> Iterator[Any]:
     """FSDP's groups of parameters of a module, which torch has no public name for."""
     if isinstance(block, FSDPModule):
         state = block._get_fsdp_state()

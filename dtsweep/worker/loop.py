@@ -56,8 +56,6 @@ class ModeLoop:
         self.segments: list[Segment] = []
         self.drained_s = 0.0
         self.steps_begun = 0
-        self.launched_ns: list[int] = []
-        """Begin of each step of the last run by the host's wall clock, and the end of the run."""
         self.compiled_before = compiled_so_far()
 
     def run(
@@ -86,12 +84,10 @@ class ModeLoop:
         without: Collection[str] = ()
         if name == "no_exchange":
             without = self.job.point.mode.can_leave_out
-        self.launched_ns = []
         # Once, before the first step.
         self._source.start(self._steps_taken * self.job.point.accumulation)
         self.clock.start()
         for _ in itertools.chain(range(lead), window):
-            self.launched_ns.append(time.time_ns())
             losses.append(self.step(without=without))
             self.clock.end_step()
         began_drain = time.perf_counter()
@@ -99,7 +95,6 @@ class ModeLoop:
             self.mode.drain()
         self.drained_s = time.perf_counter() - began_drain
         seconds = self.clock.stop()
-        self.launched_ns.append(time.time_ns())
         if not drain:
             self.mode.pause()
             self.end_run()

@@ -18,7 +18,6 @@ from dtsweep.hardware.memory import peak_bytes, reserved_peak_bytes, retries
 from dtsweep.hardware.nvml import CLOCK_SETTINGS
 from dtsweep.measure.clock import Times
 from dtsweep.measure.isolated_exchange import max_over_ranks
-from dtsweep.measure.nccl_time import recorded_time
 from dtsweep.measure.stopping import WINDOWS, Rule
 from dtsweep.measure.turns import LEAD
 from dtsweep.measure.window import Peers, Window
@@ -64,7 +63,6 @@ def time_trial(
         steps=measured.window_steps,
         limits=sorted(set(measured.telemetry.get("throttle_reasons") or ()) - CLOCK_SETTINGS),
     )
-    nccl = _nccl_columns(loop)
     fault, is_any = check_late_batch(loop)
     if is_any:
         # Ranks that went on would wait for the one whose batches fail.
@@ -78,7 +76,7 @@ def time_trial(
     for name in ("bytes_sent", "messages_sent"):
         if getattr(measured, name) is not None:
             fields.pop(name, None)
-    return replace(measured, steps=loop.columns(), warmup_s=warmup_s, **nccl, **fields)
+    return replace(measured, steps=loop.columns(), warmup_s=warmup_s, **fields)
 
 
 Parts = Generator[float, int, Measured]
@@ -153,16 +151,6 @@ def window_limits(measure: Measure, device: torch.device, *, counts_energy: bool
     if not measure.energy or not any(max_over_ranks(device, counts_energy)):
         return replace(measure, energy=False)
     return replace(measure, energy=False, min_seconds=max(measure.min_seconds, ENERGY_FROM_S))
-
-
-def _nccl_columns(loop: ModeLoop) -> dict[str, Any]:
-    """`nccl_s` and `nccl_steps` of the last run, which torch's recorder may soon overwrite."""
-    found = recorded_time(loop.launched_ns, period=loop.job.point.period)
-    if found is None:
-        return {}
-    if found.reason is not None:
-        print(f"nccl_s is unknown: {found.reason}", file=sys.stderr)  # noqa: T201  # the rank's log
-    return {"nccl_s": found.seconds, "nccl_steps": found.steps}
 
 
 def _windows(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +66,3 @@ def published() -> dict[int, float]:
     return dict(
         zip(known["gpus"].tolist(), known["images_per_s"].astype(float).tolist(), strict=True)
     )
-
-
-def universal(
-    sizes: Sequence[int], *, contention: float, coherency: float = 0.0
-) -> dict[int, float]:
-    """Throughput by the Universal Scalability Law, 100 samples/s by one worker.
-
-    Without coherency it is Amdahl's law.
-    """
-    return {n: 100 * n / (1 + contention * (n - 1) + coherency * n * (n - 1)) for n in sizes}

@@ -246,7 +246,7 @@ def test_launches_that_measured_only_one_of_two_points_do_not_bend_how_they_stan
     assert points["standing"].to_dict() == {"a": "dominated", "b": "frontier"}
 
 
-def test_each_model_has_a_frontier_of_its_own_unless_all_are_one_product() -> None:
+def test_each_model_has_a_frontier_of_its_own() -> None:
     small = {"model_digest": "s", "flops_per_sample": 1e6, "workload_layers": 1}
     large = {"model_digest": "a", "flops_per_sample": 2e6, "workload_layers": 2}
     rows = [
@@ -257,8 +257,6 @@ def test_each_model_has_a_frontier_of_its_own_unless_all_are_one_product() -> No
     apart = frontier(trials(*rows))
     assert apart["model_digest"].tolist() == ["s", "a", "a"]
     assert apart["on_frontier"].tolist() == [True, True, False]
-    together = frontier(trials(*rows), compare_models=True)
-    assert together["on_frontier"].tolist() == [True, False, False]
     unknown = frontier(trials(*({**row, "model_digest": None} for row in rows)))
     assert unknown["on_frontier"].tolist() == [True, False, False]
 

@@ -396,7 +396,6 @@ def test_each_model_and_environment_has_its_own_recommendation() -> None:
     ]
     rows = trials(*(row for point in points for row in point))
     assert [each.point["point_id"] for each in recommend(rows)] == ["a", "b", "c"]
-    assert [each.point["point_id"] for each in recommend(rows, compare_models=True)] == ["a", "c"]
 
 
 RATE: dict[str, Any] = {"maximize": "samples_per_s"}

@@ -74,7 +74,6 @@ def test_workloads_of_two_names_are_not_compared_and_on_no_frontier_together() -
         "Frontier · exact updates · Flash · ddp",
         "Frontier · exact updates · Net · ddp",
     ]
-    assert len(content_of(frame, compare_models=True).frontiers) == 1
 
 
 def test_the_newest_is_by_time_whatever_the_frame_s_order_and_labels() -> None:

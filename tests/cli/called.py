@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from dtsweep.cli import cli
 from dtsweep.errors import SweepError
+from tests.schemas import check_output
 
 
 def called(*arguments: object) -> Result:
@@ -26,7 +27,8 @@ def in_one_line(*arguments: object) -> str:
 
 
 def as_json(*arguments: object) -> Any:
-    """What a command prints with `--json`, which has no value that JSON lacks."""
+    """What a command prints with `--json`: as its schema says, without values that JSON lacks."""
     values = json.loads(called(*arguments, "--json").stdout)
     json.dumps(values, allow_nan=False)
+    check_output(str(arguments[0]), values)
     return values

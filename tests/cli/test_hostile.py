@@ -102,7 +102,7 @@ def run(command: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch)
 # Lines of progress and of errors
 
 HOSTILE = "lost\x1b]0;owned\x07 \x9b31mred\r\x1b[2J end"
-SHOWN = r"lost\x1b]0;owned\x07 \x9b31mred\x0d\x1b[2J end"
+SHOWN = r"lost\x1b]0;owned\x07 \x9b31mred\r\x1b[2J end"
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -128,4 +128,4 @@ def test_an_error_that_quotes_what_is_stored_is_text(
     monkeypatch.setattr(commands, "cli", refuse)
     with pytest.raises(SystemExit):
         commands.main()
-    assert SHOWN.replace(r"\x0d", " ") in capsys.readouterr().err
+    assert SHOWN.replace(r"\r", " ") in capsys.readouterr().err

@@ -23,6 +23,7 @@ from dtsweep.workloads import Gpt
 from tests.cli.called import as_json, called, in_one_line
 from tests.conftest import Command
 from tests.pages import ROOT
+from tests.schemas import check_output
 
 OWN_MODEL = ROOT / "sweeps" / "own_model.py"
 
@@ -32,6 +33,7 @@ def test_a_run_prints_its_report_as_json(tmp_path: Path, forked_command: Command
     done = forked_command("run", *sweep, "--in-process", "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
+    check_output("run", report)
     assert report["statuses"]["ok"] == 1
     assert as_json("report", tmp_path / "here") == report
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click import UsageError
 from rich.console import Console
 
 from dtsweep import Goal, Measure, Sweep, SweepError, workloads
@@ -112,22 +111,6 @@ def test_a_plan_says_that_rounds_follow_and_how_many_launches_at_most(tmp_path: 
     done = replace(plan, to_run=[], done=plan.to_run)
     assert "no round follows; a run prints the answer" in printed(done)
     assert "no round follows" not in printed(replace(done, question=None))
-
-
-@pytest.mark.parametrize(
-    ("settings", "options", "message"),
-    [
-        ('goal=Goal(maximize="samples_per_sec"),', (), "did you mean 'samples_per_s'"),
-        ('goal=Goal(minimize="latency_s", where="step_p99 <= 1"),', (), "mean 'step_p99_s'"),
-        ("", ("--indifference", "much"), "'much' is not a share, such as 3% or 0.03"),
-    ],
-)
-def test_a_plan_refuses_a_question_that_it_does_not_understand(
-    settings: str, options: tuple[str, ...], message: str, tmp_path: Path
-) -> None:
-    asking = ["plan", write(tmp_path, settings), "--results", str(tmp_path / "r"), *options]
-    with pytest.raises((SweepError, UsageError), match=message):
-        cli(asking, standalone_mode=False)
 
 
 def test_the_saved_file_of_a_script_has_the_question(

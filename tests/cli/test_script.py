@@ -170,16 +170,3 @@ def test_a_file_of_another_sweep_is_never_overwritten(folder: Path) -> None:
     with pytest.raises(SweepError, match=r"there is a file .* of another sweep; change it"):
         call("script", "train.py", "--axis", "workers=1,2")
     assert (folder / "sweeps" / "train.py").read_text() == "mine"
-
-
-@pytest.mark.ray
-def test_workers_and_a_batch_are_swept_without_a_sweep_file(
-    ray_address: str, folder: Path, dtsweep_command: Command
-) -> None:
-    axes = ("--axis", "workers=2", "--axis", "micro_batch=4,8", "--name", "micro_batch=batch-size")
-    done = dtsweep_command(
-        "script", "train.py", *axes, *SHORT, "--address", ray_address, folder=folder
-    )
-    assert done.returncode == 0, done.stderr
-    words = dtsweep_command("recommend", "results/train", folder=folder).stdout
-    assert "torchrun --nproc-per-node 2 train.py --batch-size " in words

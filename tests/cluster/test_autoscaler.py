@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -14,8 +13,6 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
-from ray._private.state import GlobalState
-from ray._raylet import GcsClientOptions
 from ray.core.generated.autoscaler_pb2 import AutoscalingState, GangResourceRequest
 
 import dtsweep
@@ -33,7 +30,6 @@ from dtsweep.session.request import is_refused
 from dtsweep.text import usd
 from tests.conftest import Command
 from tests.growing import HEAD_ID, LIVES, SHOWN, SWEEP, TYPES, growing_head, told_by
-from tests.processes import begun
 
 
 def test_a_path_is_one_of_the_user_and_a_configuration_that_is_missing_is_of_unknown_types(
@@ -291,48 +287,6 @@ def test_nodes_come_for_the_largest_world_and_go(
     assert lives[3][0] > first["started_at"].timestamp()
     measured = rows.query("status == 'ok'")
     assert measured["nodes_wait_s"].isna().tolist() == [False, True, False, False]
-
-
-REQUEST_S = 180.0
-"""Time for which Ray Train's own request stays if nobody cancels it."""
-
-
-@pytest.mark.ray
-def test_nodes_of_a_session_that_was_starting_go_after_the_idle_timeout(
-    growing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    (tmp_path / "sweep.py").write_text(SWEEP)
-    began = time.time()
-    arguments = ["--address", growing, "--results", "r", "--set", "workers=3"]
-    run = begun("run", "sweep.py", *arguments, folder=tmp_path, RAY_AUTH_MODE="disabled")
-    try:
-        until = time.monotonic() + 120
-        while not session_starts(growing):
-            assert run.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.5)
-        # By then its controller has asked for nodes; its ranks take longer to start.
-        time.sleep(1)
-        run.send_signal(signal.SIGINT)
-        assert run.wait(120) == 130
-    finally:
-        run.kill()
-        run.communicate()
-    ended = time.time()
-    gone = [gone for start, gone, _ in json.loads(told_by(LIVES, growing)) if start > began]
-    assert gone
-    assert min(gone) > 0
-    assert max(gone) < ended + REQUEST_S / 2
-
-
-def session_starts(address: str) -> bool:
-    """True if the ranks of a session are asked for, or have their nodes."""
-    state = GlobalState()
-    options = GcsClientOptions.create(address, None, True, False)  # noqa: FBT003  # Ray's own
-    state._initialize_global_state(options)
-    groups = state.placement_group_table(None).values()
-    return any(group["state"] in ("PENDING", "CREATED") for group in groups)
 
 
 PRICES = """

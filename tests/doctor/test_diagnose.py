@@ -13,6 +13,7 @@ from dtsweep.doctor.link_tests import SIZES
 from dtsweep.provenance.versions import all_versions
 from tests.conftest import Command
 from tests.pages import ROOT
+from tests.schemas import check_output
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +39,16 @@ def test_the_command_looks_at_every_node_and_between_them(
     two_nodes: str, tmp_path: Path, dtsweep_command: Command
 ) -> None:
     done = dtsweep_command(
-        "doctor", "--address", two_nodes, "--results", "kept", "--json", folder=tmp_path
+        *("doctor", ROOT / "sweeps/own_model.py", "--address", two_nodes),
+        *("--results", "kept", "--json"),
+        folder=tmp_path,
     )
     assert done.returncode in (0, 1), done.stderr + done.stdout
     assert ": 2 nodes, 3 CPUs" in done.stderr
     found = json.loads(done.stdout)
+    check_output("doctor", found)
+    first, *_ = found["untried"]
+    assert first == {"feature": "sync=ddp", "wanted": "cluster", "tried": "one GPU"}
     assert beside_the_machines_own(found["problems"]) == []
     assert len(found["nodes"]) == len(found["hosts"]) == 2
     for node in found["nodes"]:

@@ -21,9 +21,7 @@ from torch import Tensor, distributed, nn
 
 import dtsweep
 from dtsweep import Measure, Resources, Sweep, SweepError
-from dtsweep.plan.plan import make_plan
 from dtsweep.results.store import Results
-from dtsweep.sweep.axes import candidates
 from tests.conftest import Command, without_ray
 from tests.pages import ROOT
 from tests.processes import begun, read_until
@@ -113,12 +111,6 @@ def test_points_with_one_worker_are_measured_and_the_others_skipped_with_the_rea
     assert ok["session"].nunique() == 1
 
 
-def test_an_environment_of_its_own_can_t_be_given_to_this_process(tmp_path: Path) -> None:
-    frame = run(tmp_path, {"env.OMP_DYNAMIC": ["true", None]})
-    assert sorted(frame["status"]) == ["ok", "skipped"]
-    assert "an env. axis needs worker processes of their own" in set(frame["reason"])
-
-
 def test_the_loss_of_a_compression_is_known_of_one_worker_too(tmp_path: Path) -> None:
     frame = run(tmp_path, {"compression": ["fp16", None]}).set_index("compression", drop=False)
     # Numbers of 11 bits are off by at most 2 ** -11 of themselves.
@@ -133,16 +125,6 @@ def test_the_process_is_as_it_was(tmp_path: Path) -> None:
     assert dict(os.environ) == before
     assert torch.get_num_threads() == threads
     assert not distributed.is_initialized()
-
-
-def test_running_again_measures_what_is_new(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(tmp_path, {"micro_batch": [1, 2]})
-    run(tmp_path, {"micro_batch": [1, 2, 4]})
-    assert "1 trial to run, 2 done, 0 skipped" in capsys.readouterr().err.replace("\n", " ")
-    attempts = Results(tmp_path / "r").attempts()
-    assert sorted(row["micro_batch"] for row in attempts) == [1, 2, 4]
 
 
 def test_a_mistake_is_a_row_with_its_reason_and_the_next_trial_is_measured(
@@ -197,14 +179,6 @@ def test_there_is_one_launch_and_no_canary(tmp_path: Path, question: dict[str, s
     rows = Results(tmp_path / "r").attempts()
     launches = [(row["repeat"], row["role"], row["fresh"], row["question"]) for row in rows]
     assert launches == [(1, "trial", False, None)] * 3
-
-
-def test_its_rows_never_count_as_done_on_ray_nor_the_other_way_round(tmp_path: Path) -> None:
-    run(tmp_path, {"workers": [1]})
-    sweep = swept({"workers": [1]})
-    rows = Results(tmp_path / "r").attempts()
-    assert len(make_plan(sweep, candidates(sweep), rows).to_run) == 1
-    assert not make_plan(sweep, candidates(sweep), rows, harness="in_process").to_run
 
 
 def test_another_device_than_the_results_have_is_refused_before_anything_is_measured(
@@ -356,13 +330,6 @@ def test_another_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert "Frontier" not in process.communicate(timeout=60)[0]
     assert process.returncode == -signal.SIGINT
-
-
-def test_an_address_beside_it_is_refused(tmp_path: Path, forked_command: Command) -> None:
-    write_sweep(tmp_path, "pass")
-    done = forked_command("run", "study.py", "--in-process", "--address", "local", folder=tmp_path)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "--address" in done.stderr
 
 
 @pytest.mark.slow

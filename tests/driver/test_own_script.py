@@ -116,14 +116,6 @@ def test_workers_and_arguments_of_a_script_are_swept_in_one_session(
     assert "args.batch-size=8" in said
 
 
-def test_a_script_whose_workers_exchange_nothing_says_so(
-    measured: tuple[str, pd.DataFrame],
-) -> None:
-    trials = measured[1]
-    alone = trials[trials["workload_args.alone"] & (trials["workers"] == 2)]
-    assert alone["semantics"].tolist() == ["not_exchanged"] * 2
-
-
 def test_a_canary_with_too_few_steps_ends_the_run_before_any_trial(
     ray_address: str, tmp_path: Path, dtsweep_command: Command
 ) -> None:

@@ -17,7 +17,6 @@ import dtsweep
 from dtsweep.results.store import Results
 from tests.conftest import Command
 from tests.processes import processes_with
-from tests.test_notebooks import NAMES, run_cells
 
 pytestmark = pytest.mark.ray
 
@@ -148,19 +147,6 @@ def test_exact_modes_train_like_one_worker_with_the_whole_batch(
     assert whole[-1] < whole[0]
 
 
-def test_mean_step_and_throughput_of_workers_in_step_are_one_number(frame: pd.DataFrame) -> None:
-    exact = frame[(frame["status"] == "ok") & frame["global_batch"].notna()]
-    assert set(exact["sync"]) == {"ddp", "local_sgd", "parameter_server"}
-    batches = exact["step_mean_s"] * exact["samples_per_s"]
-    np.testing.assert_allclose(batches, exact["global_batch"].astype(float), rtol=0.005)
-    # A window ends with a call to the servers where there are some.
-    alone = exact[exact["sync"] != "parameter_server"]
-    walls = alone["step_mean_s"] * alone["measured_steps"].astype(float) / alone["window_s"]
-    assert walls.max() < 1.001
-    # One may have been held up where it ended: what else runs on the machine is not asked.
-    assert walls.median() > 0.99
-
-
 def test_staleness_is_measured_and_bounded(frame: pd.DataFrame) -> None:
     server = frame[(frame["sync"] == "parameter_server") & (frame["status"] == "ok")]
     exact = server[server["staleness"] == 0]
@@ -187,15 +173,6 @@ def test_each_world_times_what_its_ranks_reach_together(
     first = ranks[(ranks["rank"] == 0) & ranks["matmul_flops_per_s"].notna()]
     assert first.groupby("workers")["matmul_flops_per_s"].nunique().to_dict() == {1: 1, 2: 1}
     assert first["matmul_flops_per_s"].nunique() == 2
-
-
-def test_an_exchange_by_itself_is_timed_once_for_the_points_that_share_it(
-    frame: pd.DataFrame,
-) -> None:
-    together = frame.query("workers == 2 and status == 'ok' and sync != 'parameter_server'")
-    times = together.groupby("sync")["exchange_isolated_s"]
-    assert times.nunique().to_dict() == {"ddp": 1, "local_sgd": 1}
-    assert len(together) > together["exchange_isolated_s"].nunique() == 2
 
 
 def test_a_session_measures_the_canary_of_its_largest_world_at_both_ends(
@@ -244,27 +221,6 @@ def test_running_again_measures_what_is_new_and_nothing_else(
     planned = forked_command("plan", *asked, "--set", "accumulation=1,4", "--json", folder=tmp_path)
     plan = json.loads(planned.stdout)
     assert (plan["to_run"], plan["done"]) == (16, 16)
-
-
-def test_results_of_another_workload_are_refused(
-    run: tuple[object, Path], forked_command: Command, tmp_path: Path
-) -> None:
-    (tmp_path / "sweep.py").write_text(SWEEP)
-    (tmp_path / "my_model.py").write_text(MODEL.replace("nn.Tanh()", "nn.ReLU()"))
-    refused = forked_command("run", "sweep.py", "--results", run[1] / "r", folder=tmp_path)
-    assert refused.returncode == 2
-    assert len(refused.stderr.splitlines()) == 1
-    assert "these results were measured before my_model.py changed" in refused.stderr
-    assert "--rerun all" in refused.stderr
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_runs_on_these_results(
-    name: str, run: tuple[object, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DTSWEEP_RESULTS", str(run[1] / "r"))
-    # In a kernel they run on their samples: `test_notebooks.py`.
-    run_cells(name)
 
 
 def test_no_process_is_left_behind(run: tuple[object, Path]) -> None:

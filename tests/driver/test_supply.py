@@ -166,13 +166,12 @@ def test_after_the_time_limit_no_trial_begins_and_the_next_run_goes_on(tmp_path:
     assert (runs.run(max_hours=0).exit_code, len(runs.rows)) == (0, 3)
 
 
-def test_a_trial_that_runs_at_the_limit_of_money_is_cut_and_measured_by_the_next_run(
+def test_in_this_process_a_trial_that_runs_at_the_limit_of_money_ends_and_no_other_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = Measure(repeats=1, min_seconds=100, max_seconds=120, max_steps=10**7, half_width=None)
-    slow = replace(SWEEP, goal=None, measure=long)
+    grid = replace(SWEEP, goal=None, measure=GRID)
     out = StringIO()
-    planned = Run(folder=tmp_path, sweep=slow, launches=1).planned(
+    planned = Run(folder=tmp_path, sweep=grid, launches=1).planned(
         out, prices=Prices(every_node=36.0), max_cost_usd=3.0
     )
     planned.budget.first_trial_s = 0.0
@@ -185,23 +184,19 @@ def test_a_trial_that_runs_at_the_limit_of_money_is_cut_and_measured_by_the_next
     monkeypatch.setattr(NodeAccount, "handed_out", spend_all)
     tally = run_in_process(planned)
     planned.outbox.close()
-    assert (tally.exit_code, tally.trials_left, tally.statuses) == (3, 2, {"budget": 1})
+    assert (tally.exit_code, tally.trials_left, tally.statuses) == (3, 1, {"ok": 1})
     assert re.fullmatch(r"spent \$[\d,.]+ of \$3.00", tally.limit or "")
     assert tally.next_step is not None
     assert tally.next_step.startswith("the same command with --max-cost ")
-    (row,) = Results(tmp_path).attempts()
-    assert row["status"] == "budget"
-    assert row["reason"] == "cut, because the money was spent; the next run measures it again"
     assert "this run cost $" in out.getvalue()
-    # Another run measures it, and the other one.
-    again = Run(folder=tmp_path, launches=1, sweep=replace(SWEEP, goal=None, measure=GRID))
+    # Another run measures the other one.
+    again = Run(folder=tmp_path, launches=1, sweep=grid)
     done = again.run(prices=Prices(every_node=36.0), max_cost_usd=100.0)
-    assert (done.exit_code, done.statuses) == (0, {"ok": 2})
-    measured = [row for row in again.rows if row["status"] == "ok"]
-    assert [row["cost_usd"] for row in measured] == pytest.approx(
-        [row["trial_s"] * 0.01 for row in measured]
+    assert (done.exit_code, done.statuses) == (0, {"ok": 1})
+    assert [row["cost_usd"] for row in again.rows] == pytest.approx(
+        [row["trial_s"] * 0.01 for row in again.rows]
     )
-    assert {row["node_types"] for row in measured} == {"this-machine:1"}
+    assert {row["node_types"] for row in again.rows} == {"this-machine:1"}
 
 
 def test_no_trial_begins_that_is_expected_to_pass_the_limit_of_money(tmp_path: Path) -> None:

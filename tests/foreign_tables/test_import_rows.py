@@ -108,12 +108,9 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("compare_models", [False, True])
-def test_measured_and_imported_rows_share_no_frontier_and_no_ladder(
-    mixed: Path, compare_models: bool
-) -> None:
+def test_measured_and_imported_rows_share_no_frontier_and_no_ladder(mixed: Path) -> None:
     study = Study(dtsweep.load(mixed))
-    points = frontier(study, compare_models=compare_models)
+    points = frontier(study)
     # The imported ones are faster in both, and beat no measured one.
     measured = points[points["harness"] != "imported"]
     alone = frontier(study.frame[study.frame["harness"] != "imported"])
@@ -131,11 +128,8 @@ def test_measured_and_imported_rows_share_no_frontier_and_no_ladder(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [[], ["--compare-models"]])
-def test_measured_and_imported_rows_have_a_recommendation_each(
-    mixed: Path, options: list[str]
-) -> None:
-    recommended = as_json("recommend", mixed, *options)
+def test_measured_and_imported_rows_have_a_recommendation_each(mixed: Path) -> None:
+    recommended = as_json("recommend", mixed)
     assert [one["point"]["harness"] for one in recommended] == [None, "imported"]
     for one in recommended:
         assert {row["harness"] for row in one["others"]} == {one["point"]["harness"]}

@@ -56,13 +56,11 @@ def test_a_point_under_torchrun_trains_on_nccl(tmp_path: Path) -> None:
     file = tmp_path / "row.json"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1"]
     settings = ["workers=1", "sync=ddp", "workload.data=synthetic", "--row", str(file)]
-    settings.append("env.TORCH_NCCL_ENABLE_TIMING=1")
     command = [*launcher, "-m", "benchmarks.by_torchrun", "sweeps/batchsize.py", *settings]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     row = json.loads(file.read_text())
     assert (row["status"], row["backend"], row["harness"]) == ("ok", "nccl", "torchrun")
-    assert 0 < row["nccl_s"] < row["step_mean_s"]
 
 
 def measured(rank: RankContext, point: Point) -> dict[str, Any]:

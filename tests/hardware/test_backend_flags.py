@@ -13,12 +13,10 @@ from dtsweep.hardware.backend_flags import backend_flags_kept, put_flags, read_f
 CHANGES = """
 torch.use_deterministic_algorithms(True)
 torch.use_deterministic_algorithms(True, warn_only=True)
-torch.utils.deterministic.fill_uninitialized_memory = False
 torch.backends.cuda.enable_flash_sdp(False)
 torch.backends.cuda.enable_mem_efficient_sdp(False)
 torch.backends.cuda.enable_math_sdp(False)
 torch.backends.cuda.enable_cudnn_sdp(False)
-torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
 torch.set_num_threads(torch.get_num_threads() + 1)
 torch.set_default_dtype(torch.float64)
 torch.set_default_device("meta")
@@ -31,23 +29,17 @@ torch.backends.mkldnn.fp32_precision = "bf16"
 torch.backends.mkldnn.matmul.fp32_precision = "bf16"
 torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-torch.backends.cuda.matmul.allow_fp16_accumulation = True
 torch.backends.cudnn.enabled = False
 torch.backends.cudnn.benchmark = True
 torch.backends.cudnn.deterministic = True
 torch.backends.cudnn.allow_tf32 = False
 torch.backends.mkldnn.enabled = False
 torch.backends.mkldnn.deterministic = True
-torch.backends.mha.set_fastpath_enabled(False)
 torch.set_grad_enabled(False)
 torch.autograd.set_detect_anomaly(True)
-torch.set_autocast_enabled("cpu", True)
-torch.set_autocast_dtype("cpu", torch.float16)
 gc.disable()
 gc.set_threshold(7)
 """
-
-FREEZE = "torch.backends.disable_global_flags()"
 
 
 def make(change: str) -> None:
@@ -62,7 +54,7 @@ def _as_it_was() -> Any:
     put_flags(before)
 
 
-@pytest.mark.parametrize("change", [*CHANGES.strip().splitlines(), FREEZE])
+@pytest.mark.parametrize("change", CHANGES.strip().splitlines())
 def test_a_setting_is_given_back(change: str) -> None:
     before = read_flags()
     with backend_flags_kept():
@@ -73,7 +65,7 @@ def test_a_setting_is_given_back(change: str) -> None:
 
 def test_all_settings_are_given_back_in_whatever_order_they_were_made() -> None:
     before, others = read_flags(), CHANGES.strip().splitlines()
-    for changes in ([*others, FREEZE], [*others[::-1], FREEZE]):
+    for changes in (others, others[::-1]):
         with pytest.raises(ValueError, match="in the middle"), backend_flags_kept():
             for change in changes:
                 make(change)

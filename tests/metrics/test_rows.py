@@ -82,6 +82,16 @@ def test_machines_of_one_kind_have_one_env_id_however_many_and_others_another() 
     assert env_id(facts(), harness="torchrun") == one != env_id(facts(), harness="in_process")
 
 
+def test_slurms_partition_and_switches_are_columns_and_make_no_environment() -> None:
+    leaf1, leaf2 = (facts(partition="gpu", switch=f"spine.{leaf}") for leaf in ("leaf1", "leaf2"))
+    columns = machine_columns({0: leaf1, 1: leaf2, 2: leaf1}, harness="ray")
+    assert (columns["partition"], columns["switches"]) == ("gpu", 2)
+    assert columns["env_id"] == env_id(facts())
+    # A node without Slurm, or one of which the topology is not known.
+    columns = machine_columns({0: leaf1, 1: facts()}, harness="ray")
+    assert (columns["partition"], columns["switches"]) == ("gpu", None)
+
+
 def test_threads_that_a_workload_sets_are_in_the_ranks_and_make_no_environment() -> None:
     usual, same, others = (outcome([1.0] * 9, threads=threads) for threads in (None, 1, 4))
     # They may be an axis.

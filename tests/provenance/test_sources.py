@@ -413,7 +413,7 @@ def test_what_has_changed_is_named_in_a_line() -> None:
     other = {**then.digests, "class Net": "2", "package timm": "1.0.11"}
     assert then.differ_from(stored(then)) is None
     for digests, line in (
-        (new, "layers.py changed, new.py was added, old.py was removed and 1 more change"),
+        (new, "layers.py changed, new.py was added, old.py was removed and 1 more"),
         (other, "the class Net changed (net.py), timm 1.0.9 became 1.0.11"),
     ):
         assert Sources(digests, place="net.py").differ_from(stored(then)) == line

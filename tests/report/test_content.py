@@ -63,7 +63,7 @@ def test_what_launches_leave_open_is_said_of_a_frontier() -> None:
     (untested,) = content_of(trials(SLOW, FAST)).frontiers
     assert (untested.dominated_count, untested.undecided) == ("1 beaten point", "")
     (single,) = content_of(trials(FAST, FAST | {"point_id": "near", "samples_per_s": 39})).frontiers
-    words = "undecided: another point is better in all objectives, but"
+    words = "may be beaten: another point is better in all objectives, but"
     assert single.undecided == f"{words} not significantly"
     (undecided,) = content_of(trials(*noisy)).frontiers
     assert undecided.dominated.empty
@@ -205,17 +205,6 @@ def test_models_are_named_by_what_tells_them_apart() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("digest", ["c", None])
-def test_settings_that_two_models_share_name_neither(digest: str | None) -> None:
-    other = LARGE | BIG | {"model_digest": digest}
-    names = ["model s", "model b", f"model {digest or 'unknown'}"]
-    content = content_of(trials(FAST | SMALL, SLOW | BIG | {"point_id": "big"}, other))
-    assert [frontier.title.split(" · ")[2] for frontier in content.frontiers] == names
-    assert content.frontiers[0].labels.to_list() == ["ddp workload.layers=1"]
-    assert all(name in content.notes[0].text for name in names)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layers", "names"),
     [
@@ -233,16 +222,6 @@ def test_ladders_name_models_as_frontiers_do(layers: tuple[int, int], names: lis
     ]
     labels = set(content_of(trials(*rows)).scaling[0].labels)
     assert labels == {f"ddp {name}" for name in names}
-
-
-@pytest.mark.slow
-def test_all_models_stand_on_one_frontier_where_that_is_asked_for() -> None:
-    rows = [FAST | SMALL, LARGE | SMALL, SLOW | BIG | {"point_id": "big"}]
-    content = content_of(trials(*rows), compare_models=True)
-    (frontier,) = content.frontiers
-    assert frontier.model_digest is None
-    assert sorted(frontier.labels) == [*["ddp workload.layers=1"] * 2, "ddp workload.layers=2"]
-    assert content.notes[0].code == "models_compared"
 
 
 def test_the_optimizer_that_ran_is_named() -> None:
@@ -331,7 +310,6 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     assert recommended["remarks"][0]["code"] == "single_launch"
     assert recommended["remarks"][0]["numbers"]["point"].startswith("ddp workers=2 ")
     assert {one["code"] for one in report["remarks"]} >= {"bounds", "knees_unknown", "interval"}
-    assert all(one.keys() == {"code", "severity", "numbers", "text"} for one in report["remarks"])
     for table in ("frontiers", "frontier", "differences"):
         assert {row["semantics"] for row in report[table]} == {"exact", "stale", "local"}
     assert len(report["frontier"]) == 48
@@ -342,8 +320,6 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     reasons = {(row["verdict"], row["verdict_reason"]) for row in report["differences"]}
     assert reasons == {("unknown", "one_launch_each")}
     assert {row["verdict_reason"] for row in report["worthwhile"]} == {"too_few_launches"}
-    assert ("too_few_sizes", 4) in {(row["reason"], row["sizes_needed"]) for row in report["usl"]}
-    assert json_of(trials()).keys() == report.keys()
 
 
 def test_json_has_canaries_apart_and_flags_counted() -> None:

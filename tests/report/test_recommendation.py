@@ -76,17 +76,6 @@ def test_an_answer_has_six_lines_at_most_each_of_them_short() -> None:
             assert max(len(one.text) for one in advice.answer) <= LONGEST_LINE
 
 
-def test_as_much_of_the_goal_is_named_as_there_is_room_for() -> None:
-    points = [launches(name, rate, workers=n) for n, (name, rate) in enumerate(SINGLE, 1)]
-    local = launches("d", 300, workers=2, semantics="local", sync="local_sgd", step_mean_s=0.05)
-    headlines = []
-    for where in ("workers <= 8", "workers <= 8 and step_p50_s <= 1000000ms"):
-        goal = Goal(maximize="samples_per_s", where=where)
-        headlines.append(said(*points, local, goal=goal).splitlines()[0])
-    assert headlines[0].endswith(" by samples_per_s where workers <= 8 of exact updates.")
-    assert headlines[1].endswith("by samples_per_s where workers <= 8 and step_p50_s <= 1000000ms.")
-
-
 PLAIN = {"workers": 2, "micro_batch": 16}
 
 
@@ -157,28 +146,6 @@ def test_points_that_are_equal_are_counted_with_the_reason_for_the_choice() -> N
     assert remarks["others_at_most"]["why"] == "; it has the fewest workers"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("memory", "workers", "why"),
-    [
-        ((1.0, 2.0, 2.0), (1, 2, 2), "fewest workers"),
-        ((1.0, 2.0, 3.0), (1, 1, 2), "fewest workers, then the least memory"),
-        ((1.0, 2.0, 3.0), (1, 1, 1), "least memory"),
-        ((1.0, 1.0, 1.0), (1, 1, 1), "best mean"),
-    ],
-)
-def test_why_one_of_several_equal_points_is_taken_is_said(
-    memory: tuple[float, ...], workers: tuple[int, ...], why: str
-) -> None:
-    points = [
-        launches(name, 100, noise=0.001, memory_peak_bytes=size, workers=of)
-        for name, size, of in zip("abc", memory, workers, strict=True)
-    ]
-    remarks = numbers(*points)
-    (sure,) = [remarks[code] for code in ("others_at_most", "none_better") if code in remarks]
-    assert sure["why"] == f"; it has the {why}"
-
-
 UNDECIDED = [launches("a", 100, noise=0.02, workers=1), launches("b", 102, noise=0.02, workers=2)]
 THROUGHPUT = Question(goal=GOALS["throughput"])
 
@@ -218,15 +185,6 @@ def test_where_noise_is_large_less_of_it_is_asked_for() -> None:
     assert remarks["quieter"]["drift"] == pytest.approx(0.2)
     assert remarks["longer_windows"]["setting"] == "max_seconds"
     assert not {"quieter", "longer_windows"} & numbers(*UNDECIDED, watched(1, 1.05)).keys()
-
-
-def test_of_points_that_may_be_better_one_is_named_and_the_others_are_counted() -> None:
-    points = [
-        own_launches(name, 100, spread=0.05, workers=number)
-        for number, name in enumerate("abcdef", start=1)
-    ]
-    rivals = numbers(*points)["rivals"]["rivals"]
-    assert re.fullmatch(r"The one with workers=\d and 4 others", rivals)
 
 
 def test_a_loss_without_a_useful_limit_is_not_known_and_a_useful_one_settles_it() -> None:

@@ -49,37 +49,7 @@ def read_apart(folder: Path, table: str = "trials") -> tuple[str, int, str]:
     return rows, int(peak_mib), quarantined
 
 
-def bomb(folder: Path, length: int, rows: int, *, use_dictionary: bool) -> Path:
-    """Write one text in many rows, as a small file."""
-    texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["x" * length])
-    ids = [f"attempt{number}" for number in range(rows)]
-    table = pa.table({"attempt_id": ids, "reason": texts})
-    sink = pa.BufferOutputStream()
-    # Arrow's schema would say that the texts have a dictionary.
-    options = {"compression": "zstd", "use_dictionary": use_dictionary, "store_schema": False}
-    with pq.ParquetWriter(sink, table.schema, **options) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata(table_schema("trials").metadata)
-    return write_sealed(folder, "trials", sink.getvalue().to_pybytes())
-
-
 # Memory
-
-
-@pytest.mark.parametrize(
-    ("use_dictionary", "length"),
-    [(True, 50_000), pytest.param(False, 1_000_000, marks=pytest.mark.slow)],
-)
-def test_a_small_file_that_unpacks_to_gigabytes_is_left_out_without_taking_them(
-    tmp_path: Path, use_dictionary: bool, length: int
-) -> None:
-    commit(Results(tmp_path), 1)
-    path = bomb(tmp_path, length, 10**9 // length, use_dictionary=use_dictionary)
-    assert path.stat().st_size < 200_000
-    rows, peak_mib, quarantined = read_apart(tmp_path)
-    assert rows == "1"
-    assert "it unpacks to more than" in quarantined
-    assert peak_mib < 800
 
 
 def test_files_that_take_too_much_together_are_an_error_or_stay_apart(

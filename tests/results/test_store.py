@@ -273,18 +273,6 @@ def test_a_kill_at_any_line_that_touches_files_loses_and_doubles_nothing(
         assert contents(copy) == done
 
 
-def test_a_reader_that_keeps_files_sees_what_is_added_and_what_is_merged(tmp_path: Path) -> None:
-    writer = filled(tmp_path, 1, 2)
-    reader = Results(tmp_path, keeps_files=True)
-    assert reader.table("trials").num_rows == 2
-    commit(writer, 3)
-    assert reader.table("trials").num_rows == 3
-    writer.compact()
-    assert reader.table("trials").num_rows == 3
-    (kept,) = reader._files._kept.values()
-    assert [name.partition("-")[0] for name in kept] == ["compacted"]
-
-
 def test_rows_without_a_trial_row_do_not_exist(tmp_path: Path) -> None:
     filled(tmp_path, 1, 2)
     for table in ("trials", "ranks"):
@@ -474,23 +462,6 @@ def test_reading_warns_of_each_file_that_it_leaves_out(tmp_path: Path) -> None:
         with pytest.warns(UserWarning, match=f"{part.name} is left out: .*truncated"):
             assert len(read(tmp_path)) == rows
         part.unlink()
-
-
-def test_steps_that_are_gone_are_told_with_the_way_out(tmp_path: Path) -> None:
-    for number in (1, 2):
-        commit(Results(tmp_path), number, measured_steps=2)
-    # Without steps from the start, as what failed before any.
-    Results(tmp_path).commit({"attempt_id": "a", "trial_id": "t", "status": "user_error"})
-    assert len(frames.steps(tmp_path)) == 8
-    assert len(load(tmp_path)) == 3
-    files(tmp_path, "steps")[0].unlink()
-    lost = "/steps has lost the steps of {} attempts; put its files back, or .* with --rerun all"
-    with pytest.warns(UserWarning, match=lost.format(1)):
-        assert len(frames.steps(tmp_path)) == 4
-    shutil.rmtree(tmp_path / "steps")
-    for read, rows in ((frames.steps, 0), (load, 3)):
-        with pytest.warns(UserWarning, match=lost.format(2)):
-            assert len(read(tmp_path)) == rows
 
 
 def test_a_file_of_somebody_else_is_left_out_and_named(tmp_path: Path) -> None:

@@ -402,29 +402,6 @@ def test_the_warm_up_ends_a_sync_period_and_the_window_has_whole_ones(
     assert (measured.steps["sync_s"] > 0).tolist() == in_order[8 - warmup :]
 
 
-def test_the_time_of_collectives_in_the_window_is_stored_where_torch_times_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The recorder is stood in for: it needs NCCL."""
-    entry = {"record_id": 0, "pg_id": 0, "collective_seq_id": 1, "p2p_seq_id": 0}
-    entries = [{**entry, "time_created_ns": 0, "duration_ms": 1.0}]
-    recorder = torch._C._distributed_c10d
-
-    def dump(**_: bool) -> bytes:
-        return pickle.dumps({"entries": entries})
-
-    monkeypatch.setattr(recorder, "_dump_nccl_trace", dump, raising=False)
-    assert measured_in(tried(Line())).nccl_s is None
-    monkeypatch.setenv("TORCH_NCCL_ENABLE_TIMING", "1")
-    measured = measured_in(tried(Line()))
-    # Its one collective came before the window.
-    assert (measured.nccl_s, measured.nccl_steps) == (0.0, measured.window_steps)
-    entries.clear()
-    measured = measured_in(tried(Line()))
-    assert (measured.nccl_s, measured.nccl_steps) == (None, None)
-    assert "nccl_s is unknown: the flight recorder is empty" in capsys.readouterr().err
-
-
 # What the device could do
 
 

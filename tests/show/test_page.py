@@ -10,8 +10,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from dtsweep.report.content import content_of
 from dtsweep.results.store import Results
-from dtsweep.show.page import write_page
+from dtsweep.show.page import page_of_plots, write_page
+from dtsweep.show.scaling_plot import scaling_plot
+from tests.frames import trials
 from tests.show.browser import LAPTOP, PHONE, chromium, draw_all, opened
 from tests.show.stored import page_of, store_study
 
@@ -104,7 +107,6 @@ def test_a_row_of_the_table_is_highlighted_in_every_plot(page: Page) -> None:
     expect(page.locator("#selected")).to_have_text("1 of 32 points selected")
     assert chosen(page) == [box.get_attribute("aria-label")]
     (frontier,) = set(page.evaluate(MARKS, "frontier"))
-    assert set(page.evaluate(MARKS, "scaling")) <= {frontier}
     assert set(page.evaluate(MARKS, "memory")) <= {frontier}
     assert page.evaluate(bars) <= 1 < before, "bars of points that are not selected are faint"
 
@@ -156,6 +158,46 @@ def test_the_steps_of_the_chosen_trial_are_drawn_and_plots_have_their_table(page
     page.locator("details.numbers[data-plot=memory] summary").click()
     table = page.locator("details.numbers[data-plot=memory] tbody tr")
     expect(table).to_have_count(32)
+
+
+@pytest.mark.parametrize("size", [(390, 844), LAPTOP])
+def test_the_first_screen_has_the_answer_and_one_whole_plot(
+    browser: Browser, file: Path, size: tuple[int, int]
+) -> None:
+    with opened(browser, file, size=size) as (page, _):
+        page.wait_for_selector("#frontier-plot.drawn")
+        shown = [page.locator(".answer p").last, page.locator("#frontier-plot")]
+        shown += [page.locator(f"#frontier-plot .{axis}title") for axis in "xy"]
+        for element in shown:
+            box = element.bounding_box()
+            assert box
+            assert min(box["x"], box["y"]) >= 0
+            assert box["x"] + box["width"] <= size[0]
+            assert box["y"] + box["height"] <= size[1]
+        assert "is the fastest" in page.locator(".first .figure h2").inner_text()
+
+
+def test_a_page_of_plots_has_further_lines_when_somebody_asks(
+    browser: Browser, tmp_path: Path
+) -> None:
+    rows = [
+        {"workers": workers, "micro_batch": micro, "samples_per_s": 10.0 * micro * workers}
+        for micro in range(1, 11)
+        for workers in (1, 2, 4)
+    ]
+    made = page_of_plots("Trend", ["As `abc`.", "<b>"], [scaling_plot(content_of(trials(*rows)))])
+    write_page(made, tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as (page, seen):
+        page.wait_for_selector("#scaling-plot.drawn")
+        assert page.locator(".words p").all_inner_texts() == ["As abc.", "<b>"]
+        count = "document.getElementById('scaling-plot').data.length"
+        assert page.evaluate(count) == 8
+        page.get_by_role("button", name="Show all 10 groups").click()
+        page.wait_for_function(f"{count} === 11")
+        page.locator("details.numbers summary").click()
+        expect(page.locator("details.numbers tbody tr")).to_have_count(20)
+        assert seen.requests == []
+        assert seen.complaints == []
 
 
 @pytest.mark.parametrize(

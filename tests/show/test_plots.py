@@ -53,14 +53,17 @@ def check(plot: Plot) -> None:
     figure_of(plot)
     assert plot.description
     assert len({len(cells) for cells in plot.table.values()}) <= 1
-    assert bool(plot.table) == (not plot.is_empty)
+    # The table of points has the numbers of the frontier.
+    assert bool(plot.table) == (not plot.is_empty and plot.name != "frontier")
     assert not any("\n" in header for header in plot.table)
     for axis in ("xaxis", "yaxis"):
         if axis in plot.layout:
             assert plot.layout[axis]["title"]["text"]
         for text in plot.layout.get(axis, {}).get("ticktext", ()):
             assert len(text) <= LABEL
-    names = {trace.get("legendgroup", trace.get("name")) for trace in plot.traces}
+    shown = [trace for trace in plot.traces if "visible" not in trace]
+    assert bool(plot.more) == (len(shown) < len(plot.traces))
+    names = {trace.get("legendgroup", trace.get("name")) for trace in shown}
     # Rings of knees and of recommended points, and the ideal.
     assert len(names - {"knee", "recommended", "ideal"}) <= MOST_LINES
     for trace in plot.traces:
@@ -206,19 +209,7 @@ def test_of_many_points_few_have_a_bar_the_recommended_first_and_all_stand_in_th
         assert plot.subtitle.endswith(f"{160 - MOST_BARS} more points in the table alone")
     scaled = scaling_plot(content)
     assert len(scaled.table["speed-up"]) > len(scaled.traces)
-    assert scaled.subtitle.endswith("in the table alone")
-
-
-@pytest.mark.slow
-def test_completion_offers_the_figures_which_take_a_frame_and_a_report() -> None:
-    assert dir(plots) == ["frontier", "memory", "scaling", "shares", "step_times"]
-    frame = trials(ALL_KNOWN, ALL_KNOWN | {"micro_batch": 8, "workers": 4})
-    content = content_of(frame)
-    for name in ("frontier", "memory", "scaling", "shares"):
-        draw = getattr(plots, name)
-        of_frame, of_content = draw(frame).to_dict(), draw(content).to_dict()
-        assert json.dumps(of_frame, default=str) == json.dumps(of_content, default=str)
-        assert of_frame["layout"]["title"]["text"]
+    assert scaled.more == "Show all 40 groups"
 
 
 # Figures
@@ -226,7 +217,6 @@ def test_completion_offers_the_figures_which_take_a_frame_and_a_report() -> None
 FAST = {"point_id": "fast", "step_p50_s": 0.1, "samples_per_s": 40}
 LARGE = {"point_id": "large", "step_p50_s": 0.2, "samples_per_s": 80, "micro_batch": 16}
 SLOW = {"point_id": "slow", "step_p50_s": 0.3, "samples_per_s": 20, "micro_batch": 8}
-KNEE = {"point_id": "knee", "step_p50_s": 0.11, "samples_per_s": 78, "micro_batch": 32}
 KNOWN = {"step_p50_s_low": 0.09, "step_p50_s_high": 0.13, "samples_per_s_low": 38} | {
     "samples_per_s_high": 41
 }
@@ -245,55 +235,10 @@ def test_a_frontier_has_its_line_its_bars_and_beaten_points_that_are_faint() -> 
     assert list(ring["y"]) == [80]
 
 
-@pytest.mark.slow
-def test_a_figure_says_that_bars_of_one_launch_are_within_it() -> None:
-    figure = plots.frontier(trials(FAST | KNOWN, LARGE)).to_dict()
-    words = "bars of 1 point are within one launch: another may lie outside"
-    assert figure["layout"]["title"]["subtitle"]["text"] == words
-    line, *_ = figure["data"]
-    assert list(line["customdata"]) == [
-        "decided, 1 launch, interval within this launch",
-        "decided, 1 launch, no interval",
-    ]
-    again = [FAST | KNOWN | {"step_p50_s": 0.1 + n / 1000} for n in range(3)]
-    assert plots.frontier(trials(*again)).to_dict()["layout"]["title"]["subtitle"]["text"] == ""
-
-
-@pytest.mark.slow
-def test_a_knee_has_a_ring_axes_their_units_and_a_line_the_name_of_its_semantics() -> None:
-    stale = {"sync": "parameter_server", "semantics": "stale", "shards": 2, "workers": 2}
-    figure = plots.frontier(
-        trials(FAST, LARGE, KNEE, FAST | stale | {"point_id": "stale"})
-    ).to_dict()
-    (knee,) = (trace for trace in figure["data"] if trace["name"] == "knee")
-    assert list(knee["y"]) == [78]
-    assert figure["layout"]["xaxis"]["title"]["text"] == "step time, ms"
-    assert figure["layout"]["yaxis"]["title"]["text"] == "samples/s"
-    names = {trace["name"] for trace in figure["data"] if trace.get("legendgroup")}
-    assert {"exact · ddp", "stale · parameter_server"} <= names
-
-
-@pytest.mark.slow
-def test_of_many_groups_the_fastest_are_shown_and_the_others_counted() -> None:
-    ladders = [
-        {"workers": workers, "micro_batch": micro, "samples_per_s": 10.0 * micro * workers}
-        for micro in range(1, 11)
-        for workers in (1, 2)
-    ]
-    figure = plots.scaling(trials(*ladders)).to_dict()
-    *lines, ideal = figure["data"]
-    names = [f"weak · ddp · {micro} × 1" for micro in range(10, 2, -1)]
-    assert [trace["name"] for trace in lines] == names
-    subtitle = figure["layout"]["title"]["subtitle"]["text"]
-    assert subtitle.endswith("; 2 slower groups in the table alone")
-    assert list(figure["layout"]["xaxis"]["tickvals"]) == list(ideal["x"]) == [1, 2]
-
-
 def test_a_bar_that_reaches_far_beyond_all_points_does_not_flatten_them() -> None:
     wide: dict[str, float] = {"samples_per_s_low": 10, "samples_per_s_high": 900}
     wide |= {"step_p50_s_low": 0.001, "step_p50_s_high": 90}
     layout = plots.frontier(trials(FAST | wide, LARGE)).to_dict()["layout"]
-    assert layout["title"]["subtitle"]["text"].startswith("longer error bars are cut")
     assert layout["yaxis"]["range"] == [0, pytest.approx(80, rel=0.1)]
     assert layout["xaxis"]["range"] == [pytest.approx(100, rel=0.1), pytest.approx(200, rel=0.1)]
 
@@ -311,7 +256,40 @@ def test_an_undecided_point_is_hollow_and_the_line_that_leaves_it_out_rises() ->
     assert list(line["y"]) == sorted(line["y"])
     assert len(undecided["x"]) == 1
     assert undecided["error_y"]["thickness"] < line["error_y"]["thickness"]
-    assert "undecided" in [trace["name"] for trace in others]
+    assert "may be beaten" in [trace["name"] for trace in others]
+
+
+def test_symbols_tell_models_apart_and_dashes_and_colours_kinds_of_updates() -> None:
+    small = FAST | {"model_digest": "s", "flops_per_sample": 1e6}
+    big = FAST | {"model_digest": "b", "flops_per_sample": 2e6, "point_id": "big"}
+    local = {"semantics": "local", "sync": "local_sgd", "step_mean_s": 0.1, "point_id": "local"}
+    figure = plots.frontier(trials(small, big, small | local | {"workers": 2}))
+    lines = [trace for trace in figure.to_dict()["data"] if trace.get("showlegend")]
+    one, other, apart = lines
+    assert [line["marker"]["symbol"] for line in lines] == ["circle", "circle-dot", "diamond"]
+    for name in ("dash", "color"):
+        assert one["line"][name] == other["line"][name] != apart["line"][name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spread", "words"), [(0.001, "is the fastest"), (0.2, "leads so far"), (None, "leads so far")]
+)
+def test_the_title_says_which_point_is_the_fastest(spread: float | None, words: str) -> None:
+    factors = [1 + step * (spread or 0.0) for step in range(3 if spread else 1)]
+    rows = [
+        point | {"step_p50_s": point["step_p50_s"] * factor, "samples_per_s": rate / factor}
+        for point, rate in ((FAST, 76), (LARGE, 80))
+        for factor in factors
+    ]
+    title = frontier_plot(content_of(trials(*rows))).title
+    assert title == f"Step time against throughput: ddp micro_batch=16 {words}"
+
+
+def test_two_sizes_are_a_table_and_three_a_plot() -> None:
+    rows = [{"workers": size, "samples_per_s": 10.0 * size} for size in (1, 2, 4)]
+    assert scaling_plot(content_of(trials(*rows[:2]))).is_table
+    assert not scaling_plot(content_of(trials(*rows))).is_table
 
 
 def test_the_interval_of_a_decided_point_has_room_up_to_three_times_the_largest_mean() -> None:

@@ -29,7 +29,7 @@ def texts_in(value: Any) -> Iterator[str]:
 def test_each_remark_on_a_report_reaches_terminal_page_and_json() -> None:
     content = swept()
     said = [one["text"] for one in report_json(content)["remarks"]]
-    assert len(said) == 7
+    assert len(said) == 6
     made = [*content.unsound, *content.doubts, *content.limits, *content.worth.remarks]
     made += [*content.frontier_answer, *content.notes]
     assert sorted(said) == sorted(one.text for one in made)

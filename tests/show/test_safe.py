@@ -141,10 +141,10 @@ def test_numbers_that_differ_are_choices_of_their_own() -> None:
 
 
 @pytest.mark.slow
-def test_a_page_of_a_thousand_trials_has_at_most_seven_mebibytes(tmp_path: Path) -> None:
+def test_a_page_of_a_thousand_trials_has_at_most_three_mebibytes(tmp_path: Path) -> None:
     made = page_of(Results(store_campaign(tmp_path)))
     assert made.count('<tr><td class="on-screen check">') == 500
-    assert len(made.encode()) <= 7 * 2**20
+    assert len(made.encode()) <= 3 * 2**20
 
 
 def test_a_page_without_trials_says_so(tmp_path: Path) -> None:

@@ -104,17 +104,6 @@ def test_the_last_axis_runs_fastest_and_the_same_point_counts_once() -> None:
     assert [p.sync_period for p in found] == [8]
 
 
-def test_points_that_draw_as_many_workers_are_one_measurement() -> None:
-    axes = {"sync": ["federated"], "workers": [2, 4], "participation": [0.25, 0.5, 0.3, 1.0]}
-    found = {(c.point.workers, c.point.participation): c.reason for c in candidates(sweep(axes))}
-    reason = "participation={} draws 1 of {} workers, as participation=0.25 does; leave it out, or "
-    assert {key: why for key, why in found.items() if why is not None} == {
-        (2, 0.5): reason.format(0.5, 2) + "use more workers",
-        (2, 0.3): reason.format(0.3, 2) + "use more workers",
-        (4, 0.3): reason.format(0.3, 4) + "use more workers",
-    }
-
-
 def test_workload_fields_and_variables_are_axes_and_none_leaves_a_variable_unset() -> None:
     found = points({"workload.width": [16, 32], "env.OMP_X": [None, 1, "a,b"]})
     assert [(p.workload.width, dict(p.environment)) for p in found] == [

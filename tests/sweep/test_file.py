@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -258,20 +257,6 @@ def test_a_file_is_read_as_python_reads_it(tmp_path: Path, lead: str) -> None:
     for broken, message in ((b"x = '\xff'\n", "error: (unicode error)"), (b"\0", "null bytes")):
         path.write_bytes(broken)
         assert message in refusal(path)
-
-
-HEAVY = """
-import sys
-from dtsweep.sweep.file import read_sweep
-_, found = read_sweep(sys.argv[1])
-heavy = {"ray", "torch", "pandas", "numpy", "pyarrow", "scipy", "click"}
-print(len(found), sorted(heavy & set(sys.modules)))
-"""
-
-
-def test_reading_a_sweep_file_imports_no_heavy_library(tmp_path: Path) -> None:
-    path = written(tmp_path, axis("'micro_batch': [4, 8]"))
-    assert subprocess.check_output([sys.executable, "-c", HEAVY, path], text=True) == "4 []\n"
 
 
 def test_a_training_script_is_not_executed_in_search_of_a_sweep(tmp_path: Path) -> None:

@@ -166,17 +166,6 @@ def test_pickle_has_the_fields_and_not_the_samples(workload: Workload) -> None:
     assert pickle.loads(pickled) == workload
 
 
-def test_importing_the_workloads_imports_neither_torch_nor_transformers() -> None:
-    code = """
-import sys
-from dtsweep import workloads
-workloads.Gpt(data="pydoc"), workloads.Cifar10Cnn()
-workloads.Transformers("gpt2").tokens_per_sample
-print(sorted({"torch", "transformers", "ray", "numpy", "pandas"} & set(sys.modules)))
-"""
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
-
-
 # --- samples by number
 
 
