@@ -307,8 +307,8 @@ def points_of(trials: pd.DataFrame) -> pd.DataFrame:
 def joined_cautions(words: Iterable[str]) -> str:
     """Write cautions in one text, each once, the gravest first.
 
-    >>> joined_cautions(["drift", "", "stalled drift", "implausible"])
-    'implausible drift stalled'
+    >>> joined_cautions(["drift", "", "unstable drift", "implausible"])
+    'implausible drift unstable'
     """
     flags = set(" ".join(words).split())
     return " ".join(flag for flag in CAUTIONS if flag in flags)

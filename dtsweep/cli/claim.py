@@ -120,6 +120,10 @@ def _judged(
     from dtsweep.sweep.point import identity
 
     claimed, sweep = read_claim(file, source)
+    if options["in_process"] and len(claimed["launches"]) == 1:
+        raise SweepError(
+            "a claim of one launch needs several to be checked; --in-process launches once"
+        )
     points = [candidate.point for candidate in candidates(sweep)]
     if len(points) > 1:
         raise SweepError(f"{source} has {len(points)} points of the claim; narrow its axes")
@@ -133,7 +137,7 @@ def _judged(
         try:
             measured, _ = make_claim(opened(place), identity(points[0]))
         except SweepError as error:
-            words = f"Can't be told: {error}."
+            words = f"Can't be told: {str(error).partition(';')[0]}."
             judged = {"verdict": UNTOLD, "words": words, "is_open": False}
             return judged | {"rows": [], "differences": []}
         judged = judge(claimed, measured, zone=zone)

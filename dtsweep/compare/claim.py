@@ -29,7 +29,7 @@ from dtsweep.results.frames import frame_of
 from dtsweep.results.schema import IMPORTED
 from dtsweep.results.statuses import UNSOUND
 from dtsweep.results.store import Results
-from dtsweep.secret import hidden, without_secrets
+from dtsweep.secret import hidden, without_homes, without_secrets
 from dtsweep.sweep.values import python_value
 from dtsweep.text import count_of, format_rate
 
@@ -55,10 +55,15 @@ _MACHINE = ("hosts", "harness", "backend", "cpus_per_worker", "gpus_per_worker")
 _RATES = ("sm_clock_hz", "power_limit_w", "matmul_flops_per_s", "moved_bytes_per_s")
 
 _PLACE = re.compile(
-    r"""\w+://[^\s'"]+|(?<![\w.])(?:~|[A-Za-z]:)?[/\\][^\s'"]+"""
+    r"""\w+://[^\s'"]+|(?<![\w.])(?:~|\.\.|[A-Za-z]:)?[/\\][^\s'"]+"""
     r"""|(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])"""
+    r"""|(?<![\w:])[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{0,4}){3,7}(?![\w:])"""
+    r"""|[\w.-]+@[\w-][\w.-]*|(?:[\w-]+\.)+[A-Za-z][\w-]*:\d+"""
 )
-"""URIs, absolute paths, and addresses of hosts."""
+"""URIs, paths that begin above the folder, and addresses of hosts and of people."""
+
+_OWN_WORDS = re.compile(r"harness|backend|device|cpu|cpu_capability|parallel|blas|\w+_version")
+"""Facts of a machine with words of libraries and makers, which may be names of users, too."""
 
 
 def make_claim(store: Results, point: str | None) -> tuple[Claim, str]:
@@ -116,7 +121,9 @@ def make_claim(store: Results, point: str | None) -> tuple[Claim, str]:
         "machines": [{**kind, **machine} for kind in run.machines.get(row["env_id"], [{}])],
     }
     values = json.loads(json.dumps(claim, default=python_value))
-    return _public(values, hosts=ranks["node"].dropna().unique()), _line_on(row)
+    values["line"] = _line_on(row, values["settings"])
+    claim = _public(values, hosts=ranks["node"].dropna().unique())
+    return claim, claim.pop("line")
 
 
 def _point_of(run: Run, point: str | None) -> pd.Series[Any]:
@@ -153,14 +160,38 @@ def _public(claim: Any, *, hosts: Iterable[str]) -> Any:
     named = rf"(?i)(?<![a-z0-9])(?:{'|'.join(longest_first)})(?![a-z0-9])"
 
     def hide(text: str) -> str:
-        return _PLACE.sub("[hidden]", re.sub(named, "[hidden]", without_secrets(text)))
+        return re.sub(named, "[hidden]", hide_places(text))
 
-    return changed_texts(claim, hide)
+    def hide_places(text: str) -> str:
+        return _PLACE.sub("[hidden]", without_homes(without_secrets(text)))
+
+    def public(name: str, value: Any) -> Any:
+        if name in ("sources", "variables"):
+            return changed_texts(value, hide)
+        if isinstance(value, dict):
+            return {hide_places(key): public(key, inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [public(name, inner) for inner in value]
+        return changed_texts(value, hide_places if _OWN_WORDS.fullmatch(name) else hide)
+
+    return public("", claim)
 
 
-def _line_on(row: pd.Series[Any]) -> str:
+def _line_on(row: pd.Series[Any], settings: Mapping[str, Any]) -> str:
     """Write a claim in a line, as code in Markdown."""
+    import pandas as pd
+
     rate = format_rate(*(row[f"samples_per_s{end}"] for end in _ENDS.values()))
-    setting = trial_label(row, ["workload", "workers", "micro_batch", "accumulation"])
+    point = trial_label(row, ["workload", "workers", "micro_batch", "accumulation"])
+    given = [f"{name}={value}" for name, value in settings.items() if name.startswith("args.")]
     launches = count_of(row["launches"], "launch")
-    return f"`{rate} samples/s · {setting} · {row['devices']} · {launches}, 95 % · claim.json`"
+    if pd.notna(row["samples_per_s_low"]):
+        launches += ", 95 %"
+    words = [
+        f"{rate} samples/s",
+        " ".join([point, *given]),
+        row["devices"],
+        launches,
+        "claim.json",
+    ]
+    return f"`{' · '.join(words)}`"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HOLDS, DIFFERS, UNTOLD = "holds", "does_not_hold", "cannot_tell"
-"""Verdicts: intervals within the zone; significantly outside of it by the estimate; neither."""
+"""Verdicts: all intervals within the zone; one outside of it; neither."""
 
 _MOST_BYTES = 1 << 20
 
@@ -69,6 +69,9 @@ def read_claim(path: str, source: str | None) -> tuple[Claim, Sweep]:
             claim: Any = changed_texts(json.loads(file.read(_MOST_BYTES)), one_line)
         if claim["dtsweep_claim"] != FORMAT:
             raise SweepError(f"{quoted(path)} has another format; use the dtsweep that made it")
+        figures = [value for launch in claim["launches"] for value in launch.values()]
+        if any(not 0 < value < math.inf for value in figures if value is not None):
+            raise ValueError("figures of launches are positive and finite")
         # What can be compared with itself can be compared with others.
         judge(claim, {**claim, "attempts": []}, zone=1.0)
         return claim, _sweep_of(claim, source)
@@ -119,9 +122,12 @@ def _workload(claim: Claim, script: str | None) -> Any:
     # A claim of someone else sets no variables of processes here.
     unknown += [f"env.{key}" for key in claim["machines"][0]["variables"]]
     if name not in kinds or unknown:
+        file = "sweep file: dtsweep claim check CLAIM.json SWEEP.py"
+        if name == "Script":
+            file = "script: dtsweep claim check CLAIM.json SCRIPT.py"
         raise SweepError(
             f"the claim alone can't set {', '.join(unknown) or f'the workload {name}'}; give its "
-            "sweep file: dtsweep claim check CLAIM.json SWEEP.py"
+            f"{file}"
         )
     values = {key.removeprefix("workload."): settings[key] for key in fields}
     values |= {key: json.loads(values[key]) for key in _JSON_FIELDS if key in values}
@@ -153,7 +159,7 @@ def judge(claimed: Claim, measured: Claim, *, zone: float) -> dict[str, Any]:
         regressions(*sides, of=TESTED, threshold=zone, drift=drift, run_sigma=RUN_SIGMA)
     )
     verdict, reason = UNTOLD, f"an interval reaches beyond {percent(zone)}"
-    if drift:
+    if drift and min(len(one["launches"]) for one in (claimed, measured)) == 1:
         reason += f" (the machine drifted by {percent_up(drift)})"
     others = _other_job(claimed, measured)
     untested = [row["verdict_reason"] for row in rows if row["verdict"] == Verdict.UNKNOWN]
@@ -189,10 +195,10 @@ def _launches(claim: Claim) -> pd.DataFrame:
 
 
 def _is_far(row: Mapping[str, Any], zone: float) -> bool:
-    """True for a figure that differs significantly, and by its estimate by more than the zone."""
+    """True for a figure that differs significantly, with its whole interval outside of the zone."""
     if row["verdict"] not in (Verdict.SLOWER, Verdict.FASTER):
         return False
-    return abs(math.log(row["ratio"])) > math.log1p(zone)
+    return bool(row["ratio_low"] > 1 + zone or row["ratio_high"] < 1 / (1 + zone))
 
 
 def _words_on(row: Mapping[str, Any]) -> str:
@@ -211,6 +217,8 @@ def _other_job(claimed: Claim, measured: Claim) -> list[str]:
         f"{name} {now.get(name)}, claimed {then.get(name)}"
         for name in {**then, **now}
         if then.get(name) != now.get(name)
+        # A script may have another name; its digest is one of the sources.
+        and not (name == "workload.path" and then["workload"] == "Script")
         and not _LEFT_OUT.search(f"{then.get(name)} {now.get(name)}")
     ]
     # A module that one side alone has loaded is none of the workload's.

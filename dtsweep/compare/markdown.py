@@ -26,7 +26,11 @@ def markdown_of(compared: Row) -> str:
     broken = [f"No longer runs: {row['label']}: {row['status']}" for row in compared["broken"]]
     columns = columns_of_rows(chosen_rows(compared), compared)
     heads = [head.replace("\n", " ") for head in columns]
-    rows = [heads, ["---"] * len(heads), *zip(*columns.values(), strict=True)]
+    rows = [
+        heads,
+        ["---"] * len(heads),
+        *zip(*columns.values(), strict=True),
+    ]
     table = [f"| {' | '.join(map(_prose, row))} |" for row in rows]
     parts = [
         ["### Speed, by dtsweep"],

@@ -80,7 +80,9 @@ def trend_of(runs: Sequence[Run], *, of: str) -> Trend:
     ):
         label = labels[str(point_id)]
         levels = np.log(series[of].to_numpy())
-        growth = np.nanmean(levels[begin:]) - np.nanmean(levels[:begin])
+        growth = 0.0
+        if np.isfinite(levels[begin:]).any() and np.isfinite(levels[:begin]).any():
+            growth = np.nanmean(levels[begin:]) - np.nanmean(levels[:begin])
         slowdowns[label] = (p_value <= _LEVEL, -growth if of == "samples_per_s" else growth, series)
         if p_value <= _LEVEL:
             changes[label] = (int(begin), math.exp(growth))

@@ -16,7 +16,12 @@ from dtsweep.text import count_of, format_number
 def trend_page(compared: Row, trend: Trend) -> str:
     """Make the page of the last run's comparison, with all runs."""
     broken = [f"No longer runs: {row['label']}: {row['status']}" for row in compared["broken"]]
-    sentences = [*broken, *compared["grew"], *compared["changes"], *compared["notes"]]
+    sentences = [
+        *broken,
+        *compared["grew"],
+        *compared["changes"],
+        *compared["notes"],
+    ]
     heading = "dtsweep · speed of runs"
     return page_of_plots(heading, [compared["words"], *sentences], [trend_plot(trend)])
 

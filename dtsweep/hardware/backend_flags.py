@@ -18,6 +18,7 @@ _ATTRIBUTES = (
     "backends.cudnn.allow_tf32",
     "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
     "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_fp16_accumulation",
     "backends.mkldnn.enabled",
     "backends.mkldnn.deterministic",
     "backends.mkldnn.allow_tf32",
@@ -33,6 +34,7 @@ _FUNCTIONS = {
     "backends.cuda.mem_efficient_sdp_enabled": "backends.cuda.enable_mem_efficient_sdp",
     "backends.cuda.math_sdp_enabled": "backends.cuda.enable_math_sdp",
     "backends.cuda.cudnn_sdp_enabled": "backends.cuda.enable_cudnn_sdp",
+    "backends.cuda.preferred_blas_library": "backends.cuda.preferred_blas_library",
 }
 """Settings with a function that reads and one that sets, below `torch`."""
 

@@ -68,6 +68,8 @@ class _Guard:
     def __init__(self, root: Path, *, watched: Iterable[Path] = ()) -> None:
         """Guard a folder and all below it; report changes of watched files elsewhere."""
         self._root = root
+        # Looked up now: `tempfile` holds a lock while it tries a folder, and opens a file there.
+        self._spared = (root, Path(tempfile.gettempdir()).resolve(), *_SPARED)
         self._states = {str(path): _state_of(path) for path in watched}
 
     @property
@@ -79,8 +81,7 @@ class _Guard:
     def note(self, path: Path) -> None:
         """Watch a file outside of the folder, just before code of the user's writes it."""
         real = Path(os.path.realpath(path.parent), path.name)
-        spared = (self._root, Path(tempfile.gettempdir()).resolve(), *_SPARED)
-        if any(real.is_relative_to(folder) for folder in spared):
+        if any(real.is_relative_to(folder) for folder in self._spared):
             return
         if _SPARED_NAMES.isdisjoint(real.parts) and _is_written_by_user():
             self._states.setdefault(str(real), _state_of(real))
@@ -164,7 +165,8 @@ class _Guard:
         copy.replace(link)
 
     def _replace_folder(self, link: Path, target: Path) -> None:
-        folder = Path(tempfile.mkdtemp(dir=self._root))
+        folder = self._root / f"folder-{os.getpid()}-{threading.get_ident()}"
+        folder.mkdir()
         with os.scandir(target) as entries:
             for number, entry in enumerate(entries):
                 if number == _MOST_LINKS:
@@ -223,15 +225,23 @@ def guarded(root: Path, *, watched: Iterable[Path] = ()) -> Iterator[_Guard]:
     _listen()
     guard = _Guard(root, watched=watched)
     # They write files in C++, without an audit event.
-    savers: tuple[Any, ...] = (torch, torch.serialization, torch.jit)
+    savers: tuple[Any, ...] = (
+        torch,
+        torch.serialization,
+        torch.jit,
+        torch.jit.RecursiveScriptModule,
+    )
     before = [module.save for module in savers]
+    opener = os.open
     _guards.append(guard)
     for module in savers:
         module.save = _guarded_save(module.save)
+    os.open = _guarded_open(opener)
     try:
         yield guard
     finally:
         _guards.remove(guard)
+        os.open = opener
         for module, save in zip(savers, before, strict=True):
             module.save = save
 
@@ -247,9 +257,12 @@ def _before(event: str, arguments: tuple[Any, ...]) -> None:
     if not _guards:
         return
     if event == "open":
-        path, _, flags = arguments
-        if flags & _WRITES:
+        # Libraries raise this event, too, with a mode alone or with flags of 0.
+        path, mode, flags = (*arguments, None, None)[:3]
+        if isinstance(flags, int) and flags & _WRITES:
             _guard(path, keeps=not flags & os.O_TRUNC)
+        elif isinstance(mode, str) and not set("wax+").isdisjoint(mode):
+            _guard(path, keeps="w" not in mode)
     elif event == "os.chdir":
         # Nothing is written yet, so a folder may be too large for its links.
         with contextlib.suppress(OSError):
@@ -290,6 +303,19 @@ def _guard(
         guard.make_own(whole, is_file=is_file, keeps=keeps)
         if is_written:
             guard.note(whole)
+
+
+def _guarded_open(opener: Callable[..., int]) -> Callable[..., int]:
+    """Function in place of `os.open`, whose audit event does not name an open folder."""
+
+    @functools.wraps(opener)
+    def opening(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if dir_fd is not None and flags & _WRITES:
+            _guard(path, folder=dir_fd, keeps=not flags & os.O_TRUNC)
+        return opener(path, flags, mode, dir_fd=dir_fd)
+
+    os.supports_dir_fd.add(opening)
+    return opening
 
 
 def _guarded_save(save: Callable[..., None]) -> Callable[..., None]:

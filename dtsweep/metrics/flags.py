@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median
 
-from dtsweep.measure.statistics import Series, is_bimodal
+import numpy as np
+
+from dtsweep.measure.statistics import Series, is_bimodal, students_t
 from dtsweep.measure.stopping import FEWEST_PERIODS
 from dtsweep.measure.warmup import is_spiky
 from dtsweep.metrics.breakdown import Row, slowest_phase_s
@@ -25,6 +28,7 @@ _JUDGED = (
     "imprecise",
     "few_steps",
     "drift",
+    "unstable",
     "stalled",
     "slow_start",
     "spiky",
@@ -39,6 +43,9 @@ BUSY, LOW_CLOCK = 0.5, 0.9
 
 _FEWEST_STALLED = 2
 """Windows of so many steps have none that takes the longer part for no reason."""
+
+_FEWEST_BLOCKS = 3
+"""Least number of blocks after the window for an interval of their mean."""
 
 
 def flags(
@@ -62,6 +69,7 @@ def flags(
         wide or is_short,
         is_short,
         row["steady_class"] in ("slowdown", "none"),
+        _is_unstable(row, ranks),
         len(steps) > _FEWEST_STALLED and steps.max() > _STALLED * steps.sum(),
         max(map(_left_out, ranks), default=0.0) >= _LEFT_OUT,
         is_spiky(periods),
@@ -119,3 +127,33 @@ def _left_out(rank: Measured) -> float:
     """Share of a rank's window, in time, that is left out as warm-up."""
     left_out_s = rank.of_part("step_s", "warmup")[rank.skipped_steps :].sum()
     return float(left_out_s / (left_out_s + rank.of_part("step_s").sum()))
+
+
+def _is_unstable(row: Row, ranks: Sequence[Measured]) -> bool:
+    """True if the same steps took another time soon after the window, beyond the intervals of both.
+
+    The window can't see what changes more slowly than it lasts. False where nothing was measured
+    after it, or the window's own mean is not known.
+    """
+    blocks = _later_blocks(ranks)
+    if len(blocks) < _FEWEST_BLOCKS or row["half_width"] is None:
+        return False
+    mean_s = row["step_mean_s"]
+    error_s = blocks.std(ddof=1) / math.sqrt(len(blocks))
+    half_s = students_t(len(blocks) - 1) * error_s
+    return bool(abs(blocks.mean() - mean_s) > half_s + row["half_width"] * mean_s)
+
+
+def _later_blocks(ranks: Sequence[Measured]) -> Series:
+    """Mean step of each block with the exchange after the window: (blocks,) seconds.
+
+    Each is the mean of the ranks. Ranks in step take equally long, except that the ends of a block
+    scatter between them.
+    """
+    means = []
+    for rank in ranks:
+        blocks = rank.of_part("block", "exchange")
+        times = rank.of_part("step_s", "exchange")
+        means.append([times[blocks == block].mean() for block in np.unique(blocks)])
+    later: Series = np.mean(means, axis=0)
+    return later

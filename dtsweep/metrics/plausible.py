@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from dtsweep.metrics.breakdown import Row
+import numpy as np
+
+from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult, samples_of
 from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.sweep.point import Point
@@ -43,6 +45,25 @@ _OVER_MATMUL = 4.0
 _CPU_CLOCK_S = 0.2
 """Largest error of a process's CPU time."""
 
+JUDGED_COLUMNS = (
+    *(
+        "samples_per_s",
+        "step_mean_s",
+        "global_batch",
+        "sync",
+        "flags",
+        "measured_steps",
+        "window_s",
+    ),
+    "step_max_s",
+    "mfu",
+    "hfu",
+    "peak_flops_per_s",
+    "peak_source",
+    "devices",
+)
+"""Columns of `trials` that `contradictions` reads."""
+
 
 def plausibility_columns(
     point: Point, row: Row, facts: Mapping[int, RankFacts], results: Mapping[int, RankResult]
@@ -64,7 +85,14 @@ def plausibility_columns(
         if result.measured is not None
     }
     messages = contradictions(row)
+    if point.is_asynchronous and (
+        message := _asynchronous_rate(point, list(ranks.values()), row["samples_per_s"])
+    ):
+        messages.append(message)
     of_ranks = (
+        {rank: _lost_steps(measured) for rank, measured in ranks.items()},
+        {rank: _phases(measured) for rank, measured in ranks.items()},
+        {rank: _memory(measured, results[rank].device_bytes) for rank, measured in ranks.items()},
         {rank: _cpu_time(measured, facts[rank]) for rank, measured in ranks.items()},
         {
             rank: _cpu_flops(point, rank, list(ranks.values()), facts[rank])
@@ -97,7 +125,7 @@ def contradictions(row: Mapping[str, Any], *, rounding: float = _ROUNDING) -> li
     """Contradictions in a single row, in words with the numbers.
 
     Args:
-        row: columns of `trials`; unknown is None, nan or left out.
+        row: `JUDGED_COLUMNS` of `trials`; unknown is None, nan or left out.
         rounding: by which share the rate may differ from the samples over the step time.
     """
     shares = (_utilization(row, "mfu"), _utilization(row, "hfu"))
@@ -153,6 +181,68 @@ def _utilization(row: Mapping[str, Any], name: str) -> str | None:
         f"({row['peak_source']}): are "
         "flops_per_sample, precision and peak right? Attention counts as if it were not causal"
     )
+
+
+def _asynchronous_rate(point: Point, ranks: Sequence[Measured], rate: float) -> str | None:
+    """Check the rate of steps that are each worker's own, by the steps that ended in common time.
+
+    Common is the time in which all workers had steps; each may count one more step at its edges.
+    """
+    starts = [rank.of_part("start_s") for rank in ranks]
+    ends = [start + rank.of_part("step_s") for start, rank in zip(starts, ranks, strict=True)]
+    began = max(start[0] for start in starts)
+    ended = min(end[-1] for end in ends)
+    inside = touching = 0
+    for measured, start, end in zip(ranks, starts, ends, strict=True):
+        # Steps whose gradients were dropped count nothing.
+        is_used = measured.is_used()
+        is_inside = (start >= began) & (end <= ended)
+        is_touching = (end > began) & (start < ended)
+        inside += np.sum(is_used & is_inside)
+        touching += np.sum(is_used & is_touching)
+    done = rate * (ended - began) / samples_of(point)
+    if not done < inside * (1 - _ROUNDING) and not done > touching * (1 + _ROUNDING):
+        return None
+    return (
+        f"samples_per_s of {rate:.4g} is {done:.4g} steps in the {ended - began:.4g} s in which "
+        "all workers had steps, "
+        f"and these were {inside:g} to {touching:g}"
+    )
+
+
+def _lost_steps(measured: Measured) -> str | None:
+    """Check that every step of the window has a time."""
+    is_step = np.isin(measured.steps["part"], ("warmup", "window"))
+    timed = int(np.sum(is_step & (measured.steps["step_s"] >= 0))) - measured.skipped_steps
+    if timed == measured.window_steps:
+        return None
+    return f"{timed} steps have a time in a window of {measured.window_steps}"
+
+
+def _phases(measured: Measured) -> str | None:
+    """Check that the phases of a step, loading data included, fit into it."""
+    means = {
+        name: float(measured.of_part(name).mean())
+        for name in PHASE_COLUMNS
+        if name in measured.steps
+    }
+    step_s = float(measured.of_part("step_s").mean())
+    total_s = sum(means.values())
+    if not total_s > step_s * (1 + _ROUNDING):
+        return None
+    parts = ", ".join(f"{name} {mean:.4g}" for name, mean in means.items())
+    return f"the phases take {total_s:.4g} s of a step of {step_s:.4g} s ({parts})"
+
+
+def _memory(measured: Measured, device_bytes: int | None) -> str | None:
+    """Check a rank's memory against its device's, on a CPU its machine's.
+
+    The sum of ranks is not checked, since they share pages.
+    """
+    peak_bytes = measured.memory_peak_bytes
+    if device_bytes is None or peak_bytes is None or peak_bytes <= device_bytes:
+        return None
+    return f"memory peak {peak_bytes / 2**30:.4g} GiB on a device of {device_bytes / 2**30:.4g} GiB"
 
 
 def _cpu_time(measured: Measured, facts: RankFacts) -> str | None:

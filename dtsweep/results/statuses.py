@@ -52,6 +52,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "them",
         "drift": "the step time still rose or fell when the window ended, or its level shifted: "
         "no interval within the window",
+        "unstable": "soon after the window the same steps took another time; found with "
+        "exchange='precise' alone",
         "stalled": "one step took more than half of the window, as if its process had been stopped",
         "slow_start": "the first steps, a quarter of the window's time or more, were slower: they "
         "are left out of the numbers",
@@ -109,6 +111,7 @@ CAUTIONS = (
     "loader_unchanged",
     ABOVE_LINEAR,
     "drift",
+    "unstable",
     "stalled",
     "slow_start",
 )

@@ -71,8 +71,8 @@ def test_single_launches_have_the_interval_of_their_windows_and_of_the_drift() -
     above = scaling(trials(windows(1, 10), windows(2, 22)))
     assert above["caution"].iloc[1] == "above_linear"
     # What doubts the base doubts each speed-up over it.
-    doubted = scaling(trials(windows(1, 10, flags=["drift"]), windows(2, 16, flags=["stalled"])))
-    assert doubted["caution"].tolist() == ["drift", "drift stalled"]
+    doubted = scaling(trials(windows(1, 10, flags=["drift"]), windows(2, 16, flags=["unstable"])))
+    assert doubted["caution"].tolist() == ["drift", "drift unstable"]
 
 
 def test_launches_that_measured_only_one_of_two_worlds_do_not_bend_the_speed_up() -> None:

@@ -222,7 +222,7 @@ def test_a_claimed_script_needs_the_script_alone(tmp_path: Path) -> None:
     (one,) = candidates(read_claim(path, str(tmp_path / "train.py"))[1])
     assert (one.point.workers, one.point.args) == (2, {"lr": 0.5})
     assert one.point.workload.arguments == ("-v",)
-    with pytest.raises(SweepError, match="give its sweep file"):
+    with pytest.raises(SweepError, match="give its script"):
         read_claim(path, None)
 
 

@@ -6,16 +6,17 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtsweep.metrics.plausible import contradictions, plausibility_columns
+from dtsweep.metrics.plausible import JUDGED_COLUMNS, contradictions, plausibility_columns
 from dtsweep.results.schema import TRIALS
 from dtsweep.sweep.mode_info import Grid, ModeInfo
 from dtsweep.sweep.modes import mode_of
 from dtsweep.sweep.point import Point
-from tests.outcomes import Sent, facts, marked, outcome, row_of
+from tests.outcomes import PASS, Sent, facts, marked, outcome, row_of
 
 HONEST: dict[str, Any] = {
     "samples_per_s": 640.0,
@@ -49,6 +50,11 @@ MODES: tuple[dict[str, Any], ...] = (
     {"sync": "parameter_server", "staleness": 0},
     {"sync": "parameter_server", "staleness": 2},
 )
+
+
+def with_memory(sent: Sent, device_bytes: int | None) -> Sent:
+    assert sent.result is not None
+    return sent._replace(result=replace(sent.result, device_bytes=device_bytes))
 
 
 # A row by itself
@@ -99,17 +105,17 @@ def test_an_honest_row_is_not_named(truth: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("unknown", [None, math.nan, math.inf])
 def test_what_is_unknown_contradicts_nothing(unknown: Any) -> None:
-    for column in HONEST:
+    for column in JUDGED_COLUMNS:
         value = None if column in ("flags", "sync", "devices", "peak_source") else unknown
         assert contradictions(HONEST | {column: value}) == [], column
-    assert contradictions(dict.fromkeys(HONEST)) == contradictions({}) == []
+    assert contradictions(dict.fromkeys(JUDGED_COLUMNS)) == contradictions({}) == []
     # No steps are no reason to fail.
     names = ("measured_steps", "step_mean_s", "samples_per_s", "global_batch", "window_s")
     assert contradictions(HONEST | dict.fromkeys(names, 0)) == []
 
 
 def test_columns_that_are_judged_are_stored() -> None:
-    assert {column.name for column in TRIALS} >= {*HONEST}
+    assert {column.name for column in TRIALS} >= {*JUDGED_COLUMNS}
 
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
@@ -142,7 +148,7 @@ def test_no_honest_ranks_are_named_in_any_mode_however_their_steps_scatter(
     for pace in paces if is_stale else [1.0] * len(paces):
         own = {"window_s": sum(steps) * pace + late_s, "telemetry": {"process_cpus": 0.9}}
         ranks.append(outcome([step * pace for step in steps], where=MACHINE, **own))
-    row = row_of(ranks, **fields)
+    row = row_of([with_memory(rank, 100) for rank in ranks], **fields)
     assert row["implausible"] is None
     assert "implausible" not in row["flags"]
 
@@ -151,15 +157,39 @@ STEADY = [0.1] * 40
 """Four seconds."""
 
 
-def test_a_rank_that_contradicts_itself_is_named_with_the_numbers() -> None:
-    honest = outcome(STEADY, where=MACHINE)
-    lying = outcome(STEADY, where=MACHINE, telemetry={"process_cpus": 3.0})
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        ({"window_steps": 80}, "rank 1: 40 steps have a time in a window of 80"),
+        ({"phases": {**PASS, "data_s": 0.5}}, "rank 1: the phases take 0.125 s of a step of 0.1 s"),
+        ({"telemetry": {"process_cpus": 3.0}}, "rank 1: 12 s of CPU time in a window of 4 s on 2 "),
+        ({"memory_peak_bytes": 82 * 2**30}, "rank 1: memory peak 82 GiB on a device of 80 GiB"),
+    ],
+)
+def test_a_rank_that_contradicts_itself_is_named_with_the_numbers(
+    lie: dict[str, Any], said: str
+) -> None:
+    honest, lying = (
+        with_memory(outcome(STEADY, where=MACHINE, **fields), 80 * 2**30) for fields in ({}, lie)
+    )
     row = row_of([honest, lying])
-    words = "12 s of CPU time in a window of 4 s on 2 CPUs"
-    assert row["implausible"] == f"rank 1: {words}"
+    assert row["implausible"].startswith(said)
     assert row["flags"][-1] == "implausible"
     assert row["samples_per_s"] == pytest.approx(80)
-    assert row_of([lying, honest, lying])["implausible"] == f"rank 0 and 1 more: {words}"
+    words = row_of([lying, honest, lying])["implausible"]
+    assert words.startswith(said.replace("rank 1", "rank 0 and 1 more"))
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
+def test_throughput_of_workers_apart_is_that_of_their_steps(factor: float) -> None:
+    # 40 steps of 4 samples in 4 s, twice.
+    point = Point(workers=2, sync="parameter_server", micro_batch=4)
+    known, results = marked([outcome(STEADY)] * 2, sync="parameter_server")
+    row = {"samples_per_s": 80 * factor, "semantics": "stale", "flags": []}
+    words = plausibility_columns(point, row, known, results)["implausible"]
+    rate = f"{80 * factor:.4g}"
+    wrong = f"samples_per_s of {rate} is {rate} steps in the 4 s in which all workers had steps"
+    assert words == (None if factor == 1 else f"{wrong}, and these were 80 to 80")
 
 
 class Halves(Point):
@@ -226,3 +256,17 @@ def test_the_share_of_a_gpus_peak_is_judged_with_what_is_computed_again() -> Non
     row = row_of([outcome([1.0] * 40, where=GPU, **counted, **peak)])
     assert (row["mfu"], row["hfu"]) == (pytest.approx(0.8), pytest.approx(1.2))
     assert row["implausible"].startswith("hfu is 1.2 of a dense peak of 1e-10 TFLOP/s (table)")
+
+
+@pytest.mark.parametrize(
+    "rank",
+    [
+        # Ranks may share pages, so that only one rank's memory is compared.
+        with_memory(outcome(STEADY, memory_peak_bytes=60), 100),
+        with_memory(outcome(STEADY, memory_peak_bytes=60), None),
+        # A learning rate of 0, or one below the rounding of the weights.
+        outcome(STEADY, columns={"loss": np.ones(len(STEADY) + 2)}),
+    ],
+)
+def test_memory_that_ranks_share_and_a_loss_that_stays_are_no_contradiction(rank: Sent) -> None:
+    assert row_of([rank, rank])["implausible"] is None

@@ -568,6 +568,29 @@ def test_a_few_long_sync_periods_can_be_precise() -> None:
     assert row["half_width"] == pytest.approx(0.005)
 
 
+def test_a_window_that_its_own_later_blocks_contradict_is_flagged_unstable() -> None:
+    # 80 steps of a second are known to 1.4 %.
+    def flagged(later: list[float], window: list[float] = STEADY * 2) -> bool:
+        sent = outcome(window, turns=pairs(later, [0.9] * len(later)))
+        return "unstable" in flags_of(sent, sent)
+
+    assert [flagged([later] * 8) for later in (0.98, 1.0, 1.01, 1.02)] == [True, False, False, True]
+    # These blocks are known to 3.182 × 0.115 ÷ 2 = 0.18 s.
+    assert not flagged([1.05, 1.25, 1.05, 1.25])
+    assert flagged([1.15, 1.35, 1.15, 1.35])
+    assert not flagged([2.0] * 2), "two blocks tell nothing of their spread"
+    assert not flagged([2.0] * 8, list(np.linspace(1.0, 1.5, 80))), "what drifts has no interval"
+
+
+def test_what_one_rank_of_a_block_gains_and_the_other_loses_makes_no_window_unstable() -> None:
+    # Where a block of one step ends scatters between the ranks, as it does in the window.
+    early, late = (
+        outcome(STEADY * 2, turns=pairs([later] * 8, [0.9] * 8)) for later in (0.95, 1.05)
+    )
+    assert "unstable" not in flags_of(early, late)
+    assert "unstable" in flags_of(late, late)
+
+
 @pytest.mark.parametrize(("share", "flagged"), [(0.04, False), (0.06, True)])
 def test_more_than_a_twentieth_of_a_step_spent_on_data_is_flagged_input_bound(
     share: float, flagged: bool

@@ -143,11 +143,11 @@ def test_a_point_whose_window_was_not_the_job_as_it_goes_on_says_so_beside_its_n
     other = {"point_id": "b", "workers": 2, "step_p50_s": 0.06, "samples_per_s": 90}
     rows = [
         doubted | {"flags": ["spiky", "drift"]},
-        doubted | {"repeat": 2, "flags": ["stalled"]},
+        doubted | {"repeat": 2, "flags": ["unstable"]},
         other | {"flags": ["spiky"]},
     ]
     lines = [line.split() for line in printed(trials(*rows)).splitlines()]
-    assert ["1", "drift", "stalled"] in [[*line[:1], *line[-2:]] for line in lines]
+    assert ["1", "drift", "unstable"] in [[*line[:1], *line[-2:]] for line in lines]
     sound = [line for line in lines if line[:1] == ["2"]]
     assert any("R" in line for line in sound)
     assert not any({"spiky", "drift"} & {*line} for line in sound)
