@@ -99,7 +99,8 @@ def picture(content: Content) -> str:
         text(
             18,
             28,
-            frontier_plot(content).title,
+            # The recommended point has its name at its mark.
+            frontier_plot(content).title.partition(":")[0],
             size=16,
             colour=DARK,
         ),
@@ -163,14 +164,20 @@ def _beaten(field: Field, found: Frontier) -> Iterator[str]:
 
 
 def _line(field: Field, found: Frontier) -> Iterator[str]:
-    """A frontier: its points with their intervals, joined."""
+    """A frontier: its points with their intervals; those that may be beaten are not joined."""
     colour, rows = _colour(found), [row for _, row in found.shown.iterrows()]
     places = [field.place(row) for row in rows]
-    joined = " ".join(f"{across:.1f},{down:.1f}" for across, down in places)
+    joined = " ".join(
+        f"{across:.1f},{down:.1f}"
+        for row, (across, down) in zip(rows, places, strict=True)
+        if row["standing"] != "undecided"
+    )
     yield f'<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="2"/>'
     for row, (across, down) in zip(rows, places, strict=True):
         yield f'<path d="{_bars(field, row)}" stroke="{colour}" stroke-width="1.2" opacity="0.6"/>'
-        yield f'<circle cx="{across:.1f}" cy="{down:.1f}" r="5.5" fill="{colour}" stroke="white"/>'
+        fill, edge = ("white", colour) if row["standing"] == "undecided" else (colour, "white")
+        mark = f'cx="{across:.1f}" cy="{down:.1f}" r="5.5" fill="{fill}" stroke="{edge}"'
+        yield f"<circle {mark}/>"
 
 
 def _bars(field: Field, row: Any) -> str:

@@ -20,9 +20,12 @@ from dtsweep.results.storage import StoredFile
 from dtsweep.results.store import Results
 from dtsweep.secret import PRIVATE_COLUMNS
 
-LEFT_OUT = dict.fromkeys(
-    (*PRIVATE_COLUMNS, "straggler", "node", "machine", "pid", "device_uuid", "pci_bus_id")
-)
+LEFT_OUT = [
+    name
+    for name in (*PRIVATE_COLUMNS, "straggler", "machine", "pid", "device_uuid", "pci_bus_id")
+    # Of our own workloads: they tell old rows from new ones.
+    if name != "sources"
+]
 """Columns without a meaning on another machine, or that may name hosts and users."""
 
 CURVE = ("steps", "samples", "trained_s", "loss", "training_loss")
@@ -45,7 +48,11 @@ def make_sample(source: Results, sample: Results) -> None:
     names = ("trials", "ranks", "steps", "curves")
     trials, ranks, steps, curves = (source.table(name) for name in names)
     rank_rows = ranks.to_pylist()
-    nodes = numbered_nodes(rank_rows)
+    runs = source.run_records()
+    nodes = numbered("node", [rank["node_id"] for rank in rank_rows])
+    hosts = numbered(
+        "host", [rank["node"] for rank in rank_rows] + [run.record.host for run in runs]
+    )
     rows = trials.to_pylist()
     with_steps = fastest_of_each_mode(rows)
     for row in rows:
@@ -59,7 +66,7 @@ def make_sample(source: Results, sample: Results) -> None:
             ranks=[
                 rank
                 | {column: None for column in LEFT_OUT if column in rank}
-                | {"node_id": nodes.get(rank["node_id"])}
+                | {"node_id": nodes.get(rank["node_id"]), "node": hosts.get(rank["node"])}
                 for rank in rank_rows
                 if rank["attempt_id"] == name
             ],
@@ -70,16 +77,16 @@ def make_sample(source: Results, sample: Results) -> None:
             ],
             workload_types=workload_types(trials.schema),
         )
-    for run in source.run_records():
-        record = replace(run.record, host="host", pid=0)
+    for run in runs:
+        record = replace(run.record, host=hosts[run.record.host], pid=0)
         sample.write([StoredFile(FOLDER, f"{record.run_id}{SUFFIX}", record.to_json())])
     sample.compact()
 
 
-def numbered_nodes(ranks: Sequence[dict[str, Any]]) -> dict[Any, str]:
-    """Give each node of Ray a number in place of its id."""
-    nodes = sorted({rank["node_id"] for rank in ranks if rank["node_id"] is not None})
-    return {node: f"node {number}" for number, node in enumerate(nodes, start=1)}
+def numbered(kind: str, names: Sequence[str | None]) -> dict[Any, str]:
+    """Give each node or host a number in place of its name."""
+    known = sorted({name for name in names if name is not None})
+    return {name: f"{kind} {number}" for number, name in enumerate(known, start=1)}
 
 
 def fastest_of_each_mode(rows: Sequence[dict[str, Any]]) -> set[str]:

@@ -145,7 +145,7 @@ def test_a_sample_has_the_rows_of_its_source_without_names(tmp_path: Path) -> No
     assert sorted(rates.values()) == sorted(row["samples_per_s"] for row in ROWS)
     (rank,) = sample.table("ranks").to_pylist()
     named = (rank["node"], rank["node_id"], rank["pid"], rank["log"])
-    assert named == (None, "node 1", None, None)
+    assert named == ("host 1", "node 1", None, None)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -62,7 +62,7 @@ def older_source(frame: pd.DataFrame) -> pd.Series[Any]:
     ]
     described = ["workload", "workload_digest", "sources", *fields]
     rows = frame.reset_index(drop=True)
-    rows = rows[(rows["status"] == "ok") & rows["workload_digest"].notna()]
+    rows = rows[(rows["status"] == "ok") & rows["sources"].notna()]
     # A canary never makes a trial an older one: canaries come last, whenever they were measured.
     rows = rows.assign(is_trial=rows["role"] != "canary")
     rows = rows.sort_values(["is_trial", "started_at"], kind="stable", na_position="first")[::-1]
