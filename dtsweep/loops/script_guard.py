@@ -229,7 +229,7 @@ def guarded(root: Path, *, watched: Iterable[Path] = ()) -> Iterator[_Guard]:
         torch,
         torch.serialization,
         torch.jit,
-        torch.jit.RecursiveScriptModule,
+        torch.jit._script.RecursiveScriptModule,
     )
     before = [module.save for module in savers]
     opener = os.open

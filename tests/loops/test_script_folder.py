@@ -138,6 +138,7 @@ WAYS: dict[str, Write] = {
     "temporary folder": _temporary_folder,
     "event of a library": lambda: sys.audit("open", "out/old.pt", "w"),
     "script module": lambda: torch.jit.save(torch.jit.script(torch.nn.ReLU()), "out/old.pt"),
+    "own script module": lambda: torch.jit.script(torch.nn.ReLU()).save("out/old.pt"),
     "keywords": lambda: os.replace(src="config.yaml", dst="out/old.pt"),  # noqa: PTH105  # by keywords
     "kept name": lambda: _kept_name("out/old.pt", 1),
     "database module": lambda: sqlite3.dbapi2.connect("out/old.db").execute("DROP TABLE steps"),
