@@ -40,11 +40,29 @@ _LEFT_OUT = re.compile(r"\[hidden\]|\[secret\]|hidden:[0-9a-f]{4}")
 _JSON_FIELDS = ("overrides", "arguments", "names", "samples_per_step")
 """Fields of workloads that results have as JSON."""
 
-_EXPLAINING = (
-    "backend network topology nccl gpu hosts device power_limit_w sm_clock_hz moved_bytes_per_s "
-    "matmul_flops_per_s cpus_per_worker threads cpus cores smt governor process variables "
-    "environment torch"
-)
+_EXPLAINING = [
+    "backend",
+    "network",
+    "topology",
+    "nccl",
+    "gpu",
+    "hosts",
+    "device",
+    "power_limit_w",
+    "sm_clock_hz",
+    "moved_bytes_per_s",
+    "matmul_flops_per_s",
+    "cpus_per_worker",
+    "threads",
+    "cpus",
+    "cores",
+    "smt",
+    "governor",
+    "process",
+    "variables",
+    "environment",
+    "torch",
+]
 """Facts that may differ; the first explains most."""
 
 _SAME_RATE = 1.1
@@ -238,5 +256,12 @@ def _differences(claimed: Claim, measured: Claim) -> list[str]:
         now = measured["rates"].get(name)
         if then and now and max(then, now) > _SAME_RATE * min(then, now):
             lines.append(f"{name} {then:.3g} → {now:.3g}")
-    # Of others, which are not found, the remainder is largest.
-    return sorted(lines, key=lambda line: _EXPLAINING.find(re.split("[. ]", line)[0]) % 1000)
+    return sorted(lines, key=_place)
+
+
+def _place(line: str) -> int:
+    """Place of a difference among those that explain; of others the last one."""
+    name = re.split("[. ]", line)[0]
+    if name in _EXPLAINING:
+        return _EXPLAINING.index(name)
+    return len(_EXPLAINING)

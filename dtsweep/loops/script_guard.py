@@ -305,6 +305,7 @@ def _guard(
             guard.note(whole)
 
 
+@functools.cache
 def _guarded_open(opener: Callable[..., int]) -> Callable[..., int]:
     """Function in place of `os.open`, whose audit event does not name an open folder."""
 
