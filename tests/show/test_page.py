@@ -85,7 +85,8 @@ def test_search_filters_and_limits_leave_the_rows_that_meet_all_of_them(page: Pa
 
 
 def test_a_header_sorts_by_its_numbers_and_says_so(page: Page) -> None:
-    header = page.get_by_role("columnheader", name="samples/s")
+    table = page.get_by_role("region", name="Table of points")
+    header = table.get_by_role("columnheader", name="samples/s")
     place = header.evaluate("head => head.cellIndex")
     header.get_by_role("button").click()
     assert header.get_attribute("aria-sort") == "descending"
