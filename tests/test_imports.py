@@ -16,7 +16,7 @@ import pytest
 
 import dtsweep
 from dtsweep.sweep.compressions import COMPRESSIONS
-from dtsweep.sweep.modes import MODES, OWN, mode_of
+from dtsweep.sweep.modes import CLOSED_LOOP, MODES, OWN, mode_of
 from tests.pages import ROOT
 
 PACKAGE = ROOT / "dtsweep"
@@ -81,7 +81,7 @@ FILES = {
 # A mode is listed once, in MODES, as a compression is in COMPRESSIONS; one file may have several.
 FILES["sync"] += dict.fromkeys(
     mode.implementation.partition(":")[0].rpartition(".")[2]
-    for mode in (*MODES.values(), mode_of(OWN))
+    for mode in (*MODES.values(), mode_of(OWN), mode_of(CLOSED_LOOP))
     if ".sync." in mode.implementation
 )
 FILES["compression"] += dict.fromkeys(

@@ -16,7 +16,7 @@ from dtsweep.inference.verdicts import ConditionVerdict
 from dtsweep.metrics.summary import P99_FROM
 from dtsweep.results.statuses import UNSOUND
 from dtsweep.sweep.goal import TO_LOSS, Goal
-from dtsweep.sweep.mode_info import SEMANTICS
+from dtsweep.sweep.mode_info import SEMANTICS, UNASKED
 from dtsweep.sweep.modes import AS_WRITTEN
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def with_candidates(
     is_meeting = verdicts == ConditionVerdict.MEETS
     is_open = is_meeting | (verdicts == ConditionVerdict.UNDECIDED)
     is_met = is_known & is_open & (is_meeting | met.fillna(value=False).astype("bool"))
-    is_allowed = points["semantics"].isin(["exact", *goal.allow])
+    is_allowed = points["semantics"].isin([*UNASKED, *goal.allow])
     is_implausible = has_caution(points, UNSOUND)
     return points.assign(
         is_allowed=is_allowed,
@@ -109,7 +109,7 @@ def narrowed(points: pd.DataFrame, goal: Goal) -> pd.DataFrame:
     is_candidate = points["is_candidate"]
     rates = points["samples_per_s"]
     is_slow = rates < goal.least_rate * rates[is_candidate].max()
-    is_alone = plain_training_in(points) & (points["semantics"] != "exact")
+    is_alone = plain_training_in(points) & ~points["semantics"].isin(UNASKED)
     is_kept = is_candidate & ~is_slow
     return points.assign(
         is_slow=is_slow,

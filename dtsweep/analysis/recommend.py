@@ -37,6 +37,7 @@ from dtsweep.inference.variance import Numbers
 from dtsweep.inference.verdicts import Answer, ConditionVerdict
 from dtsweep.results.schema import IMPORTED
 from dtsweep.sweep.goal import Goal, Question, goal_of
+from dtsweep.sweep.mode_info import UNASKED
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -369,7 +370,7 @@ def _without_number(
     if has_one_model and not goal.where:
         not_begun = len(planned - set(trials["point_id"]))
     semantics = failed["semantics"]
-    failed = failed[semantics.isna() | semantics.isin(["exact", *goal.allow])]
+    failed = failed[semantics.isna() | semantics.isin([*UNASKED, *goal.allow])]
     if not has_one_model:
         # A failure before the model was built has no digest: it may be of any model.
         digests = failed["model_digest"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.launches import setting_columns
 from dtsweep.errors import LABEL_SHOWN, SHOWN, SweepError, did_you_mean, nearest, shortened
 from dtsweep.inference.verdicts import ConditionVerdict
-from dtsweep.sweep.goal import check_condition
+from dtsweep.sweep.goal import OF_REQUESTS, check_condition
 from dtsweep.sweep.point_axes import AXES
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ _UNITS = {
 }
 """Suffixes of a number, and their factors."""
 
-_SHORT_NAMES = {
+_SHORT_NAMES: dict[str | None, str] = {
     "memory": "memory_peak_bytes",
     "step": "latency_s",
     "throughput": "samples_per_s",
@@ -95,6 +95,7 @@ _SHORT_NAMES = {
     "exchange": "exchange_share",
     "wait": "wait_share",
     "cost": "usd_per_million_samples",
+    **OF_REQUESTS,
 }
 """Names of the report's tables for columns."""
 

@@ -7,9 +7,11 @@ import functools
 import json
 import math
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import GeneratorType
 from typing import Any
 
 import torch
@@ -57,7 +59,7 @@ class _Counted:
     operations: PassOperations | None = None
 
 
-_counted: dict[tuple[type, str, str, str | None], _Counted] = {}
+_counted: dict[tuple[type, str, str, str | None, bool], _Counted] = {}
 
 
 def count_flops(
@@ -67,6 +69,7 @@ def count_flops(
     precision: str,
     device: torch.device,
     checkpointing: str | None = None,
+    serves: bool = False,
 ) -> Flops | None:
     """Count what a sample of a workload takes, once per process for each of its settings.
 
@@ -92,6 +95,7 @@ def count_flops(
         precision: of the point.
         device: where the trial computes.
         checkpointing: of the point, as the model has it.
+        serves: True counts `serve` of the workload in place of the passes.
 
     Returns:
         None where it can't be counted, because the model can't be copied or its loss needs numbers,
@@ -100,7 +104,7 @@ def count_flops(
     Raises:
         SweepError: `flops_per_sample` is not a positive number.
     """
-    counted = _count_once(workload, model, precision, device, checkpointing).flops
+    counted = _count_once(workload, model, precision, device, checkpointing, serves=serves).flops
     model_flops = given_flops(workload)
     if model_flops is None:
         return counted
@@ -116,6 +120,7 @@ def count_operations(
     precision: str,
     device: torch.device,
     checkpointing: str | None = None,
+    serves: bool = False,
 ) -> PassOperations | None:
     """List the operations of a forward and backward pass, as `count_flops` sees them.
 
@@ -125,7 +130,7 @@ def count_operations(
     Returns:
         None where they can't be counted, or their number depends on the number of samples.
     """
-    return _count_once(workload, model, precision, device, checkpointing).operations
+    return _count_once(workload, model, precision, device, checkpointing, serves=serves).operations
 
 
 def _count_once(
@@ -134,15 +139,17 @@ def _count_once(
     precision: str,
     device: torch.device,
     checkpointing: str | None,
+    *,
+    serves: bool,
 ) -> _Counted:
     """Count the operations of a workload's setting once; say on stderr why that fails."""
     settings = json.dumps(workload_fields(workload), sort_keys=True)
-    key = (type(workload), settings, precision, checkpointing)
+    key = (type(workload), settings, precision, checkpointing, serves)
     if key not in _counted:
         counted = _Counted()
         try:
             with random_states_kept(device):
-                tallies, recorders = _counts(workload, model, precision, device)
+                tallies, recorders = _counts(workload, model, precision, device, serves=serves)
             counted = _Counted(
                 operations=PassOperations.of([recorder.noted for recorder in recorders], SAMPLES)
             )
@@ -198,9 +205,9 @@ def _per_sample(counts: Sequence[_Tally]) -> Flops:
 
 
 def _counts(
-    workload: Any, model: nn.Module, precision: str, device: torch.device
+    workload: Any, model: nn.Module, precision: str, device: torch.device, *, serves: bool
 ) -> tuple[list[_Tally], list[OperationLog]]:
-    """Count a forward and a backward pass on each number of `SAMPLES`."""
+    """Count a forward and a backward pass on each number of `SAMPLES`, or a serving."""
     make = batch_maker(workload)
     batches = [make(range(samples), device) for samples in SAMPLES]
     # What loss keeps in its workload has no numbers and must not reach the trial.
@@ -216,10 +223,20 @@ def _counts(
             set_seed(0)
             # Nor is a first gradient added to another.
             shapes.zero_grad(set_to_none=True)
-            loss = functools.partial(workload_copy.loss, shapes, batch)
-            counts.append(_count(loss, precision, device))
+            forward = functools.partial(workload_copy.loss, shapes, batch)
+            if serves:
+                forward = functools.partial(_serve, workload_copy, shapes, batch)
+            counts.append(_count(forward, precision, device))
         tallies, recorders = zip(*counts, strict=True)
         return list(tallies), list(recorders)
+
+
+@torch.no_grad()
+def _serve(workload: Any, model: nn.Module, batch: Any) -> None:
+    """Make all outputs of a batch."""
+    outputs = workload.serve(model, batch)
+    if isinstance(outputs, GeneratorType):
+        deque(outputs, maxlen=0)
 
 
 @dataclass
@@ -251,7 +268,7 @@ class _Tally:
 
 
 def _count(
-    loss: Callable[[], torch.Tensor], precision: str, device: torch.device
+    forward: Callable[[], torch.Tensor | None], precision: str, device: torch.device
 ) -> tuple[_Tally, OperationLog]:
     tally = _Tally()
     formulas = flop_registry | {torch.ops.aten.convolution_backward: _convolution_backward}
@@ -262,9 +279,10 @@ def _count(
         with torch.autocast(
             device.type, dtype=getattr(torch, settings.dtype), enabled=settings.is_autocast
         ):
-            result = loss()
-        tally.in_backward = True
-        result.backward()
+            loss = forward()
+        if loss is not None:
+            tally.in_backward = True
+            loss.backward()
     return tally, recorder
 
 

@@ -25,7 +25,7 @@ from dtsweep.metrics.rank_result import Measured, trained_in_window
 from dtsweep.metrics.skew import skew_columns
 from dtsweep.metrics.window_view import WindowView, dropped_share, view_of, window_s
 from dtsweep.sweep.modes import latency_column
-from dtsweep.sweep.point import Point
+from dtsweep.sweep.point import Point, tokens_per_sample
 from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
 P99_FROM = 100
@@ -181,7 +181,7 @@ def window_columns(point: Point, view: WindowView) -> Row:
 
 
 def _rates(point: Point, view: WindowView) -> Row:
-    tokens = getattr(point.workload, "tokens_per_sample", None)
+    tokens = tokens_per_sample(point)
     rate = view.rate
     share = view.share
     names = ("samples_per_s_low", "samples_per_s_high", "samples_per_s_error", "tokens_per_s")

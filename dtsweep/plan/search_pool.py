@@ -19,7 +19,7 @@ from dtsweep.predict.setups import Flags, MeasuredSetups, Numbers, Setups
 from dtsweep.results.current_attempt import current_attempts
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import by_world
-from dtsweep.sweep.mode_info import SEMANTICS
+from dtsweep.sweep.mode_info import SEMANTICS, UNASKED
 from dtsweep.sweep.point import Point, World, identity
 from dtsweep.sweep.settings import Measure, Sweep
 
@@ -109,7 +109,7 @@ def is_allowed(sweep: Sweep, pool: SearchPool) -> Flags:
     """(n,) True where the sweep's goal allows the updates of a point."""
     allowed = {*SEMANTICS}
     if sweep.question is not None and sweep.question.goal is not None:
-        allowed = {"exact", *sweep.question.goal.allow}
+        allowed = {*UNASKED, *sweep.question.goal.allow}
     return np.array([point.semantics in allowed for point in pool.points], dtype=np.bool_)
 
 

@@ -19,6 +19,7 @@ from dtsweep.report.labels import (
     product_parts,
     update_labels,
 )
+from dtsweep.sweep.mode_info import UNASKED
 from dtsweep.sweep.modes import AS_WRITTEN
 from dtsweep.text import count_of
 
@@ -44,6 +45,7 @@ _FRONTIER_TITLES = {
     "local": "local updates, latency is the mean step",
     "not_exchanged": "nothing exchanged, each worker has a model of its own",
     "unknown": "what workers exchange is unknown",
+    "inference": "inference, latency is that of a batch or request",
 }
 
 
@@ -109,7 +111,7 @@ class Frontier:
         other points, all are shown.
         """
         others = self.best[~plain_training_in(self.best)]
-        if self.semantics == "exact" or others.empty:
+        if self.semantics in UNASKED or others.empty:
             return self.best
         return others
 

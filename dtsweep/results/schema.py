@@ -245,7 +245,7 @@ TRIALS: tuple[_Column, ...] = (
         "semantics",
         TEXT,
         "",
-        "what an update means: exact, lossy, stale, local, not_exchanged or unknown",
+        "what an update means: exact, lossy, stale, local, not_exchanged or unknown; or inference",
     ),
     _Column(
         "data_parallel",

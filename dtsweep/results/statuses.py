@@ -126,8 +126,11 @@ UNSOUND = ("implausible", "same_batches", "loader_unchanged")
 PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         "data": "loading the batches of a step",
-        "forward": "forward passes of a step",
+        "queue": "waiting of a request until its batch is served, in an open loop",
+        "forward": "forward passes of a step; of inference until the first output",
         "backward": "backward passes of a step, with the communication that hides behind them",
+        "decode": "outputs of a batch after the first",
+        "respond": "from the last output of a request until its client has it, in an open loop",
         "compress": "compressing and decompressing what travels",
         "sync": "exchange between workers that a step waits for",
         "optimizer": "update of the parameters in a step",

@@ -15,6 +15,7 @@ COLOURS = {
     "local": "#009E73",
     "not_exchanged": "#A87200",
     "unknown": "#767676",
+    "inference": "#0072B2",
 }
 """Colour of each semantics, after the colour-blind-safe palette of Okabe and Ito.
 
@@ -41,6 +42,7 @@ FORMS = {
     "local": ("diamond", "dashdot"),
     "not_exchanged": ("cross", "longdash"),
     "unknown": ("x", "longdashdot"),
+    "inference": ("circle", "solid"),
 }
 """Symbol and line of each semantics: both differ, for those who don't see the colour."""
 

@@ -10,9 +10,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dtsweep.errors import SweepError, quoted
-from dtsweep.sweep.checks import as_scalar, axis_values, is_search_space
+from dtsweep.sweep.checks import INFERENCE, as_scalar, axis_values, is_search_space
 from dtsweep.sweep.constraints import impossible
-from dtsweep.sweep.modes import AS_WRITTEN, OWN, has_own_mode
+from dtsweep.sweep.modes import (
+    AS_WRITTEN,
+    CLOSED_LOOP,
+    OPEN_LOOP,
+    OWN,
+    SERVING,
+    has_own_mode,
+)
 from dtsweep.sweep.point import Point, World, identity
 from dtsweep.sweep.point_axes import AXES
 from dtsweep.sweep.settings import Sweep
@@ -247,7 +254,15 @@ def _divisor(point: Point, values: Mapping[str, Scalar]) -> tuple[str, int, str]
 def _point(sweep: Sweep, values: Mapping[str, Scalar]) -> Point:
     """Make a point of values by the names that axes have."""
     settings: dict[str, Any] = {name: value for name, value in values.items() if name in AXES}
-    if is_own_loop(sweep.workload):
+    if sweep.kind == INFERENCE:
+        settings = _of_inference(settings)
+    elif settings.get("sync") in SERVING:
+        raise SweepError(
+            f"sync={settings['sync']} is of inference; leave it out, and write "
+            "Sweep(kind='inference')",
+            word="sync",
+        )
+    elif is_own_loop(sweep.workload):
         settings.setdefault("sync", AS_WRITTEN)
     elif has_own_mode(sweep.workload):
         settings.setdefault("sync", OWN)
@@ -262,6 +277,22 @@ def _point(sweep: Sweep, values: Mapping[str, Scalar]) -> Point:
     if asked < 1:
         raise SweepError(f"global_batch={asked} must be at least 1", word="global_batch")
     return _with_workload(_Asked(**settings, workload=sweep.workload, asked=asked), values)
+
+
+def _of_inference(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a closed or an open loop, without those that it does not read.
+
+    >>> _of_inference({"rate": None, "micro_batch": 8, "max_batch": 4})
+    {'micro_batch': 8, 'sync': 'closed_loop'}
+    >>> _of_inference({"rate": 5, "micro_batch": 8, "max_batch": 4})
+    {'rate': 5, 'max_batch': 4, 'sync': 'open_loop', 'micro_batch': 1}
+    """
+    if settings.get("rate") is None:
+        unread = SERVING[OPEN_LOOP].reads
+        read = {name: value for name, value in settings.items() if name not in unread}
+        return {**read, "sync": CLOSED_LOOP}
+    read = {name: value for name, value in settings.items() if name != "micro_batch"}
+    return {**read, "sync": OPEN_LOOP, "micro_batch": 1}
 
 
 def _with_workload(point: Point, values: Mapping[str, Scalar]) -> Point:

@@ -74,6 +74,59 @@ def check_workload(workload: Any) -> None:
             )
 
 
+INFERENCE = "inference"
+"""Kind of a sweep that measures `serve` of its workload."""
+
+REPLICAS = {"replicas": "workers"}
+"""Names of axes in such a sweep, for those of points."""
+
+_INFERENCE_AXES = (
+    "workers",
+    "replicas",
+    "micro_batch",
+    "rate",
+    "max_batch",
+    "max_wait_s",
+    "precision",
+    "compile",
+    "attention",
+    "placement",
+)
+"""Fields of a point that can be axes of such a sweep."""
+
+
+def check_kind(kind: str, workload: Any, axes: Iterable[str]) -> None:
+    """Refuse an unknown kind of sweep, and a workload or axes that don't belong to it.
+
+    Raises:
+        SweepError: with what to write instead.
+    """
+    name = type(workload).__name__
+    if kind not in ("training", INFERENCE):
+        raise SweepError(
+            f"kind={quoted(kind)} is unknown; {did_you_mean(str(kind), ['training', INFERENCE])}",
+            word="kind",
+        )
+    if kind == "training":
+        if served := sorted({"rate", "max_batch", "max_wait_s", "replicas"} & {*map(str, axes)}):
+            raise SweepError(
+                f"axis {served[0]!r} is of inference; write Sweep(kind='inference')",
+                word=served[0],
+            )
+        return
+    if not callable(getattr(workload, "serve", None)):
+        raise SweepError(
+            f"workload {name} has no method serve(model, batch), which kind='inference' measures",
+            word=name,
+        )
+    for axis in map(str, axes):
+        if not axis.startswith(("workload.", "env.")) and axis not in _INFERENCE_AXES:
+            raise SweepError(
+                f"axis {axis!r} is none of inference; {did_you_mean(axis, _INFERENCE_AXES)}",
+                word=axis,
+            )
+
+
 def _check_methods(workload: Any) -> None:
     """Refuse a workload without a method that it needs, by the method's name."""
     name = type(workload).__name__

@@ -36,7 +36,8 @@ EVIDENCE: Mapping[str, Mapping[str, str]] = {
             compression=topk compression=randomk compression=powersgd compression_ratio
             compression_rank optimizer learning_rate clip_norm precision=fp32 precision=bf16
             precision=fp16 compile fused attention checkpointing slow_rank loader_workers prefetch
-            placement Slurm workload=Gpt""",
+            placement Slurm workload=Gpt inference sync=closed_loop sync=open_loop rate max_batch
+            max_wait_s""",
     },
     "one GPU": {
         "2026-11-30": """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from dtsweep.errors import SweepError, did_you_mean, quoted
@@ -25,9 +26,19 @@ TO_LOSS = ("time_to_loss_s", "samples_to_loss", "worker_s_to_loss", "usd_to_loss
 FINAL_LOSS = "final_loss"
 """Objective of a goal that trains on a number of samples."""
 
+OF_REQUESTS: Mapping[str | None, str] = {
+    "requests_per_s": "samples_per_s",
+    "request_p50_s": "step_p50_s",
+    "request_p95_s": "step_p95_s",
+    "request_p99_s": "step_p99_s",
+    "energy_j_per_request": "energy_j_per_sample",
+}
+"""Columns by their names in inference: a request is a sample, and its latency is a step."""
+
 _SHORT_NAMES: dict[str | None, str] = {
     "time_to_loss": "time_to_loss_s",
     "cost_to_loss": "usd_to_loss",
+    **OF_REQUESTS,
 }
 """Objectives as a user may write them."""
 
@@ -75,7 +86,10 @@ class Goal:
     @property
     def columns_text(self) -> str:
         """Its columns and its condition, to be searched for names of columns."""
-        return " ".join([self.maximize or "", self.minimize or "", self.where])
+        text = " ".join([self.maximize or "", self.minimize or "", self.where])
+        for name, column in OF_REQUESTS.items():
+            text = text.replace(str(name), column)
+        return text
 
 
 @dataclass(frozen=True, kw_only=True)

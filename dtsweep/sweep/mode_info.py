@@ -8,12 +8,15 @@ from typing import Any
 
 from dtsweep.errors import SweepError, quoted
 
-SEMANTICS = ("exact", "lossy", "stale", "local", "not_exchanged", "unknown")
+SEMANTICS = ("exact", "lossy", "stale", "local", "not_exchanged", "unknown", "inference")
 """Semantics of an update, from the strongest to the weakest.
 
-The last two are those of training loops of the user: workers train models of their own, or what
-they exchange can't be seen.
+Workers of a user's loop may train models of their own, `not_exchanged`, or what they exchange can't
+be seen, `unknown`. `inference` has no updates.
 """
+
+UNASKED = ("exact", "inference")
+"""Semantics that are candidates for each goal; of the others a goal says which it allows."""
 
 EXCHANGE_PARTS = ("gradients", "parameters")
 """Parts of an exchange that a step may leave out, by what the messages carry."""

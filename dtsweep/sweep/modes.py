@@ -379,9 +379,36 @@ _OF_THE_USER: Mapping[str, ModeInfo] = {
 OF_THE_USER = tuple(_OF_THE_USER)
 """Their names."""
 
+CLOSED_LOOP = "closed_loop"
+"""Serving in which each replica serves one batch after the other, as fast as it goes."""
+
+OPEN_LOOP = "open_loop"
+"""Serving of requests that arrive at a rate of their own, by Ray Serve."""
+
+SERVING: Mapping[str, ModeInfo] = {
+    CLOSED_LOOP: ModeInfo(
+        implementation="dtsweep.sync.serving:ClosedLoop",
+        semantics=lambda _: "inference",
+        reads={},
+        is_asynchronous=lambda _: True,
+        sends="0",
+        memory="S, and what a batch needs",
+    ),
+    OPEN_LOOP: ModeInfo(
+        implementation="",
+        semantics=lambda _: "inference",
+        reads={"rate": None, "max_batch": 1, "max_wait_s": 0.01},
+        is_asynchronous=lambda _: True,
+        needs_ray=True,
+        sends="0",
+        memory="S, and what a batch needs",
+    ),
+}
+"""Modes of `Sweep(kind="inference")`, whose workers are replicas of one model."""
+
 
 def mode_of(name: str) -> ModeInfo:
-    """Declaration of one of `MODES`, or of `AS_WRITTEN` or `OWN`.
+    """Declaration of one of `MODES` or `SERVING`, or of `AS_WRITTEN` or `OWN`.
 
     Raises:
         KeyError: it is none of them.
@@ -389,7 +416,7 @@ def mode_of(name: str) -> ModeInfo:
     >>> mode_of("ddp").agree, mode_of("as_written").agree
     ('gradients', 'nothing')
     """
-    return _OF_THE_USER.get(name) or MODES[name]
+    return {**_OF_THE_USER, **SERVING}.get(name) or MODES[name]
 
 
 def mode_in_results(name: str) -> ModeInfo:
@@ -398,7 +425,7 @@ def mode_in_results(name: str) -> ModeInfo:
     >>> mode_in_results("unknown") is UNDECLARED
     True
     """
-    return _OF_THE_USER.get(name) or MODES.get(name, UNDECLARED)
+    return {**_OF_THE_USER, **SERVING}.get(name) or MODES.get(name, UNDECLARED)
 
 
 def update_kind(semantics: str, sync: object) -> str:
@@ -462,7 +489,9 @@ def divided(info: ModeInfo, fields: Fields) -> ModeInfo:
     )
 
 
-MODE_FIELDS = tuple(dict.fromkeys(name for mode in MODES.values() for name in mode.reads))
+_READING = {**MODES, **SERVING}
+
+MODE_FIELDS = tuple(dict.fromkeys(name for mode in _READING.values() for name in mode.reads))
 """The fields of a point that only some modes read."""
 
 
@@ -472,4 +501,4 @@ def modes_reading(field: str) -> list[str]:
     >>> modes_reading("sync_period")
     ['local_sgd', 'diloco', 'gossip', 'federated']
     """
-    return [name for name, mode in MODES.items() if field in mode.reads]
+    return [name for name, mode in _READING.items() if field in mode.reads]

@@ -10,7 +10,15 @@ from typing import Any
 
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS, reads_of
 from dtsweep.sweep.mode_info import SEMANTICS, Fields, Grid, ModeInfo, OwnMode
-from dtsweep.sweep.modes import OWN, declaration_of, divided, mode_for, period_of, update_kind
+from dtsweep.sweep.modes import (
+    OWN,
+    SERVING,
+    declaration_of,
+    divided,
+    mode_for,
+    period_of,
+    update_kind,
+)
 from dtsweep.sweep.named_grid import NamedGrid
 from dtsweep.sweep.point_axes import (
     AXES,
@@ -196,6 +204,15 @@ class Point(Axes):
         return max(parts, key=SEMANTICS.index)
 
     @property
+    def is_inference(self) -> bool:
+        """True if its workers are replicas that serve a model, and train none.
+
+        >>> Point(sync="closed_loop").is_inference
+        True
+        """
+        return self.sync in SERVING
+
+    @property
     def update_kind(self) -> str:
         """Kind of this point's update within its semantics; empty where there is one alone.
 
@@ -321,6 +338,14 @@ class Point(Axes):
         """Axes of the point by name, without the workload and the environment."""
         values = vars(self)
         return {name: values[name] for name in AXES}
+
+
+def tokens_per_sample(point: Point) -> int | None:
+    """Tokens that a sample trains on, or of its answer; None where the workload says none."""
+    tokens: int | None = getattr(point.workload, "tokens_per_sample", None)
+    if point.is_inference:
+        return getattr(point.workload, "tokens_per_answer", tokens)
+    return tokens
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -12,7 +12,7 @@ from dtsweep.sweep.compressions import (
     COMPRESSIONS,
     compressions_reading,
 )
-from dtsweep.sweep.modes import AS_WRITTEN, MODE_FIELDS, MODES, OWN, modes_reading
+from dtsweep.sweep.modes import AS_WRITTEN, MODE_FIELDS, MODES, OWN, SERVING, modes_reading
 from dtsweep.sweep.precision import PRECISIONS
 
 
@@ -68,7 +68,7 @@ class Axes:
     sync: str = _axis(
         "ddp",
         "How workers combine their work: one of the sync modes.",
-        choices=(*MODES, OWN, AS_WRITTEN),
+        choices=(*MODES, *SERVING, OWN, AS_WRITTEN),
     )
     sync_period: int | None = _axis(
         None,
@@ -297,6 +297,22 @@ class Axes:
     copy_ahead: bool = _axis(
         default=False,
         meaning="Whether the next batch is copied to the GPU while a pass computes.",
+        is_quiet=True,
+    )
+    rate: float | None = _axis(
+        None,
+        "Requests that arrive per second, over all replicas; None serves as fast as it goes.",
+        unit="requests/s",
+        above=0,
+    )
+    max_batch: int | None = _axis(
+        None, "Requests in a batch, at most.", unit="requests", least=1, is_quiet=True
+    )
+    max_wait_s: float | None = _axis(
+        None,
+        "Seconds that the first request of a batch waits for others, at most.",
+        unit="s",
+        least=0,
         is_quiet=True,
     )
     placement: str = _axis(

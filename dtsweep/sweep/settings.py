@@ -11,7 +11,15 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.secret import is_secret
-from dtsweep.sweep.checks import axis_values, check_axis, check_workload, is_search_space
+from dtsweep.sweep.checks import (
+    INFERENCE,
+    REPLICAS,
+    axis_values,
+    check_axis,
+    check_kind,
+    check_workload,
+    is_search_space,
+)
 from dtsweep.sweep.goal import (
     FRONTIER_LAUNCHES,
     LAUNCHES,
@@ -261,6 +269,14 @@ class Sweep:
     values and the functions before it make.
     """
 
+    kind: str = "training"
+    """`training`, or `inference`: then `serve` of the workload is measured, and workers are its
+    replicas, also named `replicas`.
+
+    A point with a `rate` is an open loop on Ray Serve, one
+    without a closed loop; what a loop does not read is left out of its points.
+    """
+
     skip: Callable[[Point], str | None] | None = None
     """Says why a point should be left out, or None."""
 
@@ -305,6 +321,10 @@ class Sweep:
                 f"axes={quoted(self.axes)} must be names and lists, such as {{'workers': [1, 2]}}",
                 word="axes",
             )
+        check_kind(self.kind, self.workload, self.axes)
+        if self.kind == INFERENCE:
+            axes = {REPLICAS.get(name, name): axis for name, axis in self.axes.items()}
+            object.__setattr__(self, "axes", axes)
         for name, axis in self.axes.items():
             check_axis(name, axis, workload=self.workload)
         if is_own_loop(self.workload):

@@ -19,7 +19,7 @@ from dtsweep.measure.work import StepWork, step_work
 from dtsweep.metrics.product import model_digest
 from dtsweep.secret import without_secrets
 from dtsweep.sweep.modes import OWN
-from dtsweep.sweep.point import Point
+from dtsweep.sweep.point import Point, tokens_per_sample
 from dtsweep.sweep.task import Task
 from dtsweep.sync.compiled import is_compiled
 from dtsweep.sync.mode import Job
@@ -69,18 +69,20 @@ def describe_model(
         precision=point.precision,
         device=job.device,
         checkpointing=point.checkpointing,
+        serves=point.is_inference,
     )
     flops = None
     if counted:
         flops = counted.model_per_sample
-    tokens = getattr(point.workload, "tokens_per_sample", None)
     work = None
     # How workers divide a model is not known.
     is_divided = point.sync == OWN or point.grid.model > 1
     if not is_divided and _steps_alone(point, optimizer):
         work = _step_work(job, model, rates)
     return {
-        "model_digest": model_digest(parameters, flops_per_sample=flops, tokens_per_sample=tokens),
+        "model_digest": model_digest(
+            parameters, flops_per_sample=flops, tokens_per_sample=tokens_per_sample(point)
+        ),
         "flops_per_sample": flops,
         "hardware_flops_per_sample": counted.hardware_per_sample if counted else None,
         "work": work,
@@ -110,6 +112,7 @@ def _step_work(job: Job, model: nn.Module, rates: Mapping[str, Any]) -> StepWork
         precision=point.precision,
         device=device,
         checkpointing=point.checkpointing,
+        serves=point.is_inference,
     )
     sizes = [p.numel() for p in model.parameters() if p.requires_grad]
     try:
@@ -125,7 +128,7 @@ def _step_work(job: Job, model: nn.Module, rates: Mapping[str, Any]) -> StepWork
     # A worker's device updates its part of the parameters, and none where servers or its host do.
     info = point.mode
     operations, moved_bytes = update
-    if point.servers or point.offload:
+    if point.servers or point.offload or point.is_inference:
         operations = operations * 0
         moved_bytes = 0
     elif info.shards_optimizer:

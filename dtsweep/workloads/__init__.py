@@ -54,6 +54,9 @@ class Workload(Protocol):
       `optimizer`.
     - `tokens_per_sample: int`: tokens that one sample trains on; the results then have
       `tokens_per_s`.
+    - `serve(model, batch) -> Tensor | Iterator[Tensor]`: the output of a batch, or one for each
+      token that it makes: what `Sweep(kind="inference")` measures.
+    - `tokens_per_answer: int`: tokens of such an output of a sample, for `tokens_per_s`.
     - `flops_per_sample: float`: FLOPs of a forward and backward pass on one sample; else they are
       counted.
     - `ddp_options: dict[str, Any]`: more arguments for `DistributedDataParallel`, for example

@@ -5,6 +5,7 @@ Imported when it is built, since a plan must not wait for torch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,8 +23,12 @@ class _Embedding(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Give (samples, sequence, width) for tokens (samples, sequence)."""
+        return self.from_place(tokens, 0)
+
+    def from_place(self, tokens: Tensor, place: int) -> Tensor:
+        """Give (samples, tokens, width) for tokens that stand at a place of the sequence."""
         embedded: Tensor = self.tokens(tokens)
-        return embedded + self.positions
+        return embedded + self.positions[place : place + tokens.size(1)]
 
 
 class Block(nn.Module):
@@ -40,17 +45,28 @@ class Block(nn.Module):
         self.mlp_in = nn.Linear(width, 4 * width)
         self.mlp_out = nn.Linear(4 * width, width)
 
-    def attend(self, hidden: Tensor) -> Tensor:
-        """Mix (samples, tokens, width) over the tokens up to each."""
+    def attend(self, hidden: Tensor, cache: list[Tensor] | None = None) -> Tensor:
+        """Mix (samples, tokens, width) over the tokens up to each.
+
+        Args:
+            hidden: of the tokens; with a cache that has some, of one that follows those.
+            cache: keys and values of earlier tokens, to which these are added.
+        """
         heads: Tensor = self.attention_in(hidden).unflatten(-1, (-1, 3, self.head_size))
         query, key, value = heads.transpose(1, 2).unbind(3)
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        if cache is not None:
+            if cache:
+                key, value = torch.cat([cache[0], key], 2), torch.cat([cache[1], value], 2)
+            cache[:] = [key, value]
+        # One token after others attends to all of them.
+        is_causal = query.size(2) == key.size(2)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=is_causal)
         out: Tensor = self.attention_out(mixed.transpose(1, 2).flatten(2))
         return out
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Give (samples, tokens, width) for the same."""
-        hidden = hidden + self.attend(self.attention_norm(hidden))
+    def forward(self, hidden: Tensor, cache: list[Tensor] | None = None) -> Tensor:
+        """Give (samples, tokens, width) for the same; `cache` as in `attend`."""
+        hidden = hidden + self.attend(self.attention_norm(hidden), cache)
         mixed: Tensor = self.mlp_out(functional.gelu(self.mlp_in(self.mlp_norm(hidden))))
         return hidden + mixed
 
@@ -82,6 +98,29 @@ def make_decoder(
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
     return decoder
+
+
+def generate(decoder: Any, prompt: Tensor, new_tokens: int) -> Iterator[Tensor]:
+    """Yield the likeliest next tokens, one after the other.
+
+    Args:
+        decoder: of `make_decoder`.
+        prompt: tokens (samples, tokens); with the new ones they fit into its sequence.
+        new_tokens: how many follow.
+
+    Yields:
+        (samples,) tokens.
+    """
+    embedding, *blocks, head = decoder
+    caches: list[list[Tensor]] = [[] for _ in blocks]
+    tokens, place = prompt, 0
+    for _ in range(new_tokens):
+        hidden = embedding.from_place(tokens, place)
+        for block, cache in zip(blocks, caches, strict=True):
+            hidden = block(hidden, cache)
+        place += tokens.size(1)
+        tokens = head(hidden[:, -1:]).argmax(-1)
+        yield tokens[:, 0]
 
 
 def parallel_plan(decoder: nn.Module, *, shares_tokens: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from dtsweep.errors import SweepError, nearest
 
@@ -20,6 +21,20 @@ def check_counts(workload: object, *names: str) -> None:
             raise SweepError(
                 f"{type(workload).__name__}({name}={value!r}): {name} is a whole number from 1"
             )
+
+
+def check_new_tokens(workload: Any) -> None:
+    """Refuse a number of new tokens that leaves none of a sample's as the prompt.
+
+    Raises:
+        SweepError: it is not from 0 to below `sequence`.
+    """
+    value, sequence = workload.new_tokens, workload.sequence
+    if type(value) is not int or not 0 <= value < sequence:
+        raise SweepError(
+            f"{type(workload).__name__}(new_tokens={value!r}): a whole number from 0 to "
+            f"{sequence - 1}, since prompt and new tokens make a sequence of {sequence}"
+        )
 
 
 def absolute_data(workload: object, data: object, *, names: Collection[str]) -> str:

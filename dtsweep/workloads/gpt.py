@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from dtsweep.errors import SweepError
 from dtsweep.workloads.fields import (
     absolute_data,
     check_counts,
+    check_new_tokens,
     refused_division,
     refused_stages,
 )
@@ -54,10 +56,13 @@ class Gpt(KeepsSamples):
     documentation, which differ a little between Python versions. A relative path starts at the
     folder in which dtsweep is started.
     """
+    new_tokens: int = 0
+    """Tokens that `serve` generates; with the prompt they make `sequence`. 0 generates none."""
 
     def __post_init__(self) -> None:
         """Check the fields, and make a relative path absolute."""
         check_counts(self, "layers", "width", "sequence", "heads", "vocabulary")
+        check_new_tokens(self)
         if self.width % self.heads:
             raise SweepError(
                 f"Gpt(width={self.width}, heads={self.heads}): width is a multiple of heads"
@@ -78,6 +83,16 @@ class Gpt(KeepsSamples):
         64
         """
         return self.sequence
+
+    @property
+    def tokens_per_answer(self) -> int:
+        """Tokens of an answer of `serve`: the new ones, else those that get scores."""
+        return self.new_tokens or self.sequence
+
+    @property
+    def unread_fields(self) -> tuple[str, ...]:
+        """Settings that have no effect."""
+        return () if self.new_tokens else ("new_tokens",)
 
     def build(self) -> nn.Module:
         """Make the decoder: tokens (samples, sequence) to (samples, sequence, vocabulary)."""
@@ -129,6 +144,19 @@ class Gpt(KeepsSamples):
 
         scores = model(batch[:, :-1])
         return functional.cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten())
+
+    def serve(self, model: nn.Module, batch: Tensor) -> Iterator[Tensor]:
+        """Yield the new tokens one by one, (samples,) each, by a cache of keys and values.
+
+        Without `new_tokens`, yield the scores of all tokens, (samples, sequence, vocabulary).
+        """
+        if not self.new_tokens:
+            yield model(batch[:, :-1])
+            return
+        from dtsweep.workloads.decoder import generate
+
+        prompt = batch[:, : self.sequence - self.new_tokens]
+        yield from generate(model, prompt, self.new_tokens)
 
     def _read(self) -> dict[str, Tensor]:
         import torch

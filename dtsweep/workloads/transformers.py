@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dtsweep.errors import SweepError, did_you_mean, nearest
-from dtsweep.workloads.fields import check_counts, refused_division
+from dtsweep.workloads.fields import check_counts, check_new_tokens, refused_division
 from dtsweep.workloads.samples import POOL_SAMPLES, KeepsSamples, seeded_generator, take
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class Transformers(KeepsSamples):
     """Tokens per sample; not read by image models."""
     image_size: int = 224
     """Pixels per side of a sample's image; not read by language models."""
+    new_tokens: int = 0
+    """Tokens that `serve` generates; with the prompt they make `sequence`. 0 generates none."""
 
     def __post_init__(self) -> None:
         """Check what can be checked without the library."""
@@ -118,6 +121,11 @@ class Transformers(KeepsSamples):
                 f"Transformers(overrides={self.overrides!r}): a dict of configuration fields"
             )
         check_counts(self, "sequence", "image_size")
+        check_new_tokens(self)
+        if self.new_tokens and MODELS[self.model].task != "next_token":
+            raise SweepError(
+                f"Transformers(new_tokens={self.new_tokens}): {self.model} generates no tokens"
+            )
 
     @property
     def tokens_per_sample(self) -> int | None:
@@ -133,15 +141,23 @@ class Transformers(KeepsSamples):
         return self.sequence
 
     @property
+    def tokens_per_answer(self) -> int | None:
+        """Tokens of an answer of `serve`: the new ones, else those that get scores."""
+        return self.new_tokens or self.tokens_per_sample
+
+    @property
     def unread_fields(self) -> tuple[str, ...]:
         """Settings that this model does not read.
 
         >>> Transformers("gpt2").unread_fields
-        ('image_size',)
+        ('image_size', 'new_tokens')
         """
+        unread = "image_size"
         if MODELS[self.model].task == "image_class":
-            return ("sequence",)
-        return ("image_size",)
+            unread = "sequence"
+        if self.new_tokens:
+            return (unread,)
+        return (unread, "new_tokens")
 
     def build(self) -> nn.Module:
         """Make the network with random weights.
@@ -211,6 +227,23 @@ class Transformers(KeepsSamples):
         arguments, wanted = batch
         scores = model(**arguments).logits
         return functional.cross_entropy(scores.flatten(0, -2), wanted.flatten())
+
+    def serve(self, model: nn.Module, batch: tuple[dict[str, Tensor], Tensor]) -> Iterator[Tensor]:
+        """Yield the likeliest new tokens one by one, (samples,) each, by the library's cache.
+
+        Without `new_tokens`, yield the scores of all classes, by image or by token.
+        """
+        arguments, _ = batch
+        if not self.new_tokens:
+            yield model(**arguments).logits
+            return
+        tokens = arguments["input_ids"][:, : self.sequence - self.new_tokens]
+        cache = None
+        for _ in range(self.new_tokens):
+            output = model(input_ids=tokens, past_key_values=cache, use_cache=True)
+            cache = output.past_key_values
+            tokens = output.logits[:, -1:].argmax(-1)
+            yield tokens[:, 0]
 
     def _config(self) -> Any:
         model = MODELS[self.model]

@@ -1,0 +1,76 @@
+"""`closed_loop`: each worker is a replica that serves batch after batch; nothing is exchanged."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator
+from types import GeneratorType
+from typing import Any
+
+import torch
+from torch import nn
+
+from dtsweep.measure.clock import StepClock
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
+
+_Serve = Callable[[nn.Module, Any], Iterator[Any]]
+"""From a model and a batch to its outputs: one, or one for each token that was made."""
+
+
+def serve_in_precision(point: Point, device: torch.device) -> _Serve:
+    """Wrap the workload's `serve`: without gradients, in autocast if the precision needs it."""
+    precision = PRECISIONS[point.precision]
+    serve: Callable[[nn.Module, Any], Any] = point.workload.serve
+
+    def outputs(model: nn.Module, batch: Any) -> Iterator[Any]:
+        # The modes belong to the thread: they are off while the caller has an output.
+        made: Any = None
+        is_over = False
+        while not is_over:
+            with torch.inference_mode(), contextlib.ExitStack() as stack:
+                if precision.is_autocast:
+                    dtype = getattr(torch, precision.dtype)
+                    stack.enter_context(torch.autocast(device.type, dtype=dtype))
+                if made is None:
+                    made = serve(model, batch)
+                if isinstance(made, GeneratorType):
+                    output = next(made, _END)
+                    is_over = output is _END
+                else:
+                    output, is_over = made, True
+            if output is not _END:
+                yield output
+
+    return outputs
+
+
+_END = object()
+"""Stands for the end of a generator."""
+
+
+class ClosedLoop(SyncMode):
+    """A step serves one batch; the next begins when its last output is there."""
+
+    def __init__(self, job: Job) -> None:
+        """Take the trial as one rank sees it."""
+        super().__init__(job)
+        self._serve = serve_in_precision(job.point, job.device)
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:  # noqa: ARG002  # nothing is trained
+        """Take the model as it was built."""
+        self._model = model.eval()
+
+    def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:  # noqa: ARG002  # nothing is exchanged
+        """Serve a batch: `forward` lasts until its first output, `decode` until its last."""
+        batch = next(batches)
+        clock.mark("data")
+        phase = "forward"
+        for _ in self._serve(self._model, batch):
+            # Whoever asked has an output when the device has made it.
+            if self._job.device.type == "cuda":
+                torch.cuda.synchronize(self._job.device)
+            clock.mark(phase)
+            phase = "decode"
+        return None
