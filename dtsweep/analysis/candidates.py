@@ -17,7 +17,7 @@ from dtsweep.metrics.summary import P99_FROM
 from dtsweep.results.statuses import UNSOUND
 from dtsweep.sweep.goal import TO_LOSS, Goal
 from dtsweep.sweep.mode_info import SEMANTICS, UNASKED
-from dtsweep.sweep.modes import AS_WRITTEN
+from dtsweep.sweep.modes import AS_WRITTEN, CLOSED_LOOP, OPEN_LOOP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +62,9 @@ def with_candidates(
     is_meeting = verdicts == ConditionVerdict.MEETS
     is_open = is_meeting | (verdicts == ConditionVerdict.UNDECIDED)
     is_met = is_known & is_open & (is_meeting | met.fillna(value=False).astype("bool"))
-    is_allowed = points["semantics"].isin([*UNASKED, *goal.allow])
+    # In a closed loop no request waits, so it promises nothing where they arrive at a rate.
+    is_beside = (points["sync"] == CLOSED_LOOP) & bool((points["sync"] == OPEN_LOOP).any())
+    is_allowed = points["semantics"].isin([*UNASKED, *goal.allow]) & ~is_beside
     is_implausible = has_caution(points, UNSOUND)
     return points.assign(
         is_allowed=is_allowed,

@@ -10,6 +10,7 @@ Any process; no Ray. In reading order:
     race            how long a training to a target may take that can still be the best
     policy          policies: what to measure next, as a function of the rows so far
     settle          rounds of launches until a sweep's question is decided
+    rate_search     the highest rate of requests that meets a condition, by bisection
     search_pool     points of a search as arrays: settings, chance and cost of a trial
     search_worth    worth of points for the question: expected gain, chance to beat the answer
     search_policy   few points by expected gain, then rounds of the contenders

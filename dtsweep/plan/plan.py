@@ -13,6 +13,7 @@ from dtsweep.errors import SweepError
 from dtsweep.plan.estimate import Duration, expected_duration, session_times
 from dtsweep.plan.policy import Policy, Round, WholeGrid
 from dtsweep.plan.pruning import FACTS, MeasuredPeaks, MemoryOutcome, peaks_of
+from dtsweep.plan.rate_search import RateSearch, asks_for_rate
 from dtsweep.plan.settle import Settle
 from dtsweep.plan.trial import Row, Rows, Trial, can_take_turns
 from dtsweep.provenance.sources import Sources, sources_of
@@ -65,6 +66,8 @@ def policy_of(sweep: Sweep) -> Policy:
     """Choose the policy of a sweep: a plain grid, rounds until it is decided, or a search."""
     if sweep.question is None:
         return WholeGrid(sweep=sweep)
+    if asks_for_rate(sweep):
+        return RateSearch(sweep=sweep, question=sweep.question)
     if sweep.search is None:
         return Settle(sweep=sweep, question=sweep.question)
     from dtsweep.plan.search_policy import SearchPolicy

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS
-from dtsweep.sweep.modes import AS_WRITTEN, MODE_FIELDS, OF_THE_USER
+from dtsweep.sweep.modes import AS_WRITTEN, CLOSED_LOOP, MODE_FIELDS, OF_THE_USER
 from dtsweep.sweep.point import Point, World, identity
 from dtsweep.sweep.point_axes import DEFAULTS
 from dtsweep.sweep.settings import Measure, Sweep
@@ -72,6 +72,8 @@ def can_take_turns(point: Point) -> bool:
     # Its processes load on while others train, and the next turn begins with what they loaded.
     loads_ahead = point.loader_workers is not None
     is_apart = point.sync == AS_WRITTEN or point.is_asynchronous
+    # Replicas don't wait for each other, but those of equal batches end a turn together.
+    is_apart = is_apart and point.sync != CLOSED_LOOP
     return not (is_apart or has_own_state or loads_ahead)
 
 
@@ -174,6 +176,9 @@ def choose_canaries(trials: Sequence[Trial]) -> Canaries:
         settings = dict(usual)
         if undivided and middle.point.sync not in OF_THE_USER:
             settings |= plain
+        if middle.point.is_inference:
+            # It may have memory for serving alone.
+            settings["sync"] = CLOSED_LOOP
         point = replace(middle.point, accumulation=1, **settings)
         canaries[world] = replace(middle, point=point, role="canary", why="canary")
     return canaries

@@ -49,8 +49,9 @@ FORMS = {
 MORE_FORMS = {
     "stale": ("triangle-down", "triangle-right", "triangle-left"),
     "local": ("diamond-tall", "diamond-wide", "star-diamond"),
+    "inference": ("hexagon",),
 }
-"""Symbols of further kinds of stale and local updates."""
+"""Symbols of further kinds of one semantics."""
 
 FILLS = ("", "-dot")
 """Endings of a symbol's name, one for each model in turn; hollow symbols are undecided points."""

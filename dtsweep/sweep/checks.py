@@ -26,7 +26,7 @@ from dtsweep.sweep.values import (
 from dtsweep.sweep.variables import check_variable_name, check_variable_value
 
 
-def check_workload(workload: Any) -> None:
+def check_workload(workload: Any, *, kind: str = "training") -> None:
     """Refuse what is not a workload, by the name of what is wrong.
 
     Raises:
@@ -36,7 +36,7 @@ def check_workload(workload: Any) -> None:
         name = workload.__name__
         raise SweepError(f"workload is the class {name}; give an object of it: {name}()", word=name)
     name = type(workload).__name__
-    _check_methods(workload)
+    _check_methods(workload, kind)
     if not is_dataclass(workload):
         raise SweepError(
             f"workload {name} is not a dataclass; put @dataclass(frozen=True) above it", word=name
@@ -95,13 +95,12 @@ _INFERENCE_AXES = (
 """Fields of a point that can be axes of such a sweep."""
 
 
-def check_kind(kind: str, workload: Any, axes: Iterable[str]) -> None:
-    """Refuse an unknown kind of sweep, and a workload or axes that don't belong to it.
+def check_kind(kind: str, axes: Iterable[str]) -> None:
+    """Refuse an unknown kind of sweep, and axes that don't belong to it.
 
     Raises:
         SweepError: with what to write instead.
     """
-    name = type(workload).__name__
     if kind not in ("training", INFERENCE):
         raise SweepError(
             f"kind={quoted(kind)} is unknown; {did_you_mean(str(kind), ['training', INFERENCE])}",
@@ -114,11 +113,6 @@ def check_kind(kind: str, workload: Any, axes: Iterable[str]) -> None:
                 word=served[0],
             )
         return
-    if not callable(getattr(workload, "serve", None)):
-        raise SweepError(
-            f"workload {name} has no method serve(model, batch), which kind='inference' measures",
-            word=name,
-        )
     for axis in map(str, axes):
         if not axis.startswith(("workload.", "env.")) and axis not in _INFERENCE_AXES:
             raise SweepError(
@@ -127,12 +121,14 @@ def check_kind(kind: str, workload: Any, axes: Iterable[str]) -> None:
             )
 
 
-def _check_methods(workload: Any) -> None:
+def _check_methods(workload: Any, kind: str) -> None:
     """Refuse a workload without a method that it needs, by the method's name."""
     name = type(workload).__name__
     methods = ["build", "batch", "loss"]
     if is_own_loop(workload):
         methods = []
+    elif kind == INFERENCE:
+        methods = ["build", "batch", "serve"]
     elif has_train_step(workload):
         methods.remove("loss")
     if "batch" in methods and callable(getattr(workload, "dataset", None)):
@@ -142,7 +138,7 @@ def _check_methods(workload: Any) -> None:
         if not callable(getattr(workload, method, None)):
             public = [attribute for attribute in dir(workload) if not attribute.startswith("_")]
             near = nearest(method, public)
-            hint = "it needs build, batch or dataset, and loss"
+            hint = f"it needs build, batch or dataset, and {methods[-1]}"
             if near:
                 hint = f"did you call it {near!r}?"
             raise SweepError(f"workload {name} has no method {method}(); {hint}", word=name)

@@ -389,6 +389,7 @@ SERVING: Mapping[str, ModeInfo] = {
     CLOSED_LOOP: ModeInfo(
         implementation="dtsweep.sync.serving:ClosedLoop",
         semantics=lambda _: "inference",
+        kind="closed loop",
         reads={},
         is_asynchronous=lambda _: True,
         sends="0",
@@ -397,6 +398,7 @@ SERVING: Mapping[str, ModeInfo] = {
     OPEN_LOOP: ModeInfo(
         implementation="",
         semantics=lambda _: "inference",
+        kind="open loop",
         reads={"rate": None, "max_batch": 1, "max_wait_s": 0.01},
         is_asynchronous=lambda _: True,
         needs_ray=True,
@@ -437,7 +439,7 @@ def update_kind(semantics: str, sync: object) -> str:
     >>> update_kind("local", "local_sgd"), update_kind("exact", "parameter_server")
     ('periodic averaging', '')
     """
-    if semantics not in ("stale", "local") or not isinstance(sync, str):
+    if semantics not in ("stale", "local", "inference") or not isinstance(sync, str):
         return ""
     return mode_in_results(sync).kind
 

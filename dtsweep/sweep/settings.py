@@ -315,13 +315,13 @@ class Sweep:
 
     def __post_init__(self) -> None:
         """Check what needs no point: the workload and the names and kinds of the axes."""
-        check_workload(self.workload)
+        check_workload(self.workload, kind=self.kind)
         if not isinstance(self.axes, Mapping):
             raise SweepError(
                 f"axes={quoted(self.axes)} must be names and lists, such as {{'workers': [1, 2]}}",
                 word="axes",
             )
-        check_kind(self.kind, self.workload, self.axes)
+        check_kind(self.kind, self.axes)
         if self.kind == INFERENCE:
             axes = {REPLICAS.get(name, name): axis for name, axis in self.axes.items()}
             object.__setattr__(self, "axes", axes)
