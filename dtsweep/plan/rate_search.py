@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +36,11 @@ class RateSearch:
     def _settle(self) -> Settle:
         """Policy of the rounds that follow the search."""
         return Settle(sweep=self.sweep, question=self.question)
+
+    _met: dict[frozenset[str], Mapping[str, bool]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Points that meet the condition, by the attempts that this rests on: it changes no answer."""
 
     def rounds(
         self, points: Sequence[Point], rows: Rows, *, over: Collection[str] = ()
@@ -74,23 +79,26 @@ class RateSearch:
         return batch
 
     def _is_met(self, rows: Rows, chosen: Sequence[Point]) -> Mapping[str, bool]:
-        """Whether chosen points meet the condition, by their first launches.
-
-        A point of which nothing is known, because its trial failed or left out what the condition
-        asks for, does not.
-        """
+        """Whether chosen points meet the condition, by their first launches; failed ones don't."""
         if not chosen:
             return {}
+        names = {identity(point) for point in chosen}
+        first = [row for row in rows if row["repeat"] == 1 and row["point_id"] in names]
+        key = frozenset(row["attempt_id"] for row in first)
+        if key not in self._met:
+            found = {}
+            if any(row["status"] == "ok" for row in first):
+                found = self._measured(first, names)
+            self._met[key] = dict.fromkeys(names, False) | found
+        return self._met[key]
+
+    def _measured(self, first: Rows, names: Collection[str]) -> dict[str, bool]:
+        """Whether measured points meet the condition; a point without what it asks for does not."""
         # Its imports take longer than a plan without results.
         from dtsweep.analysis.study import Study
         from dtsweep.analysis.where import parse_condition
 
-        names = {identity(point) for point in chosen}
-        first = [row for row in rows if row["repeat"] == 1 and row["point_id"] in names]
-        if not any(row["status"] == "ok" for row in first):
-            return dict.fromkeys(names, False)
         measured = Study(self._settle.frame(first, names), question=self.question).points
         assert self.question.goal is not None, "asks_for_rate has seen it"
         holds = parse_condition(self.question.goal.where, measured).holds(measured)
-        found = dict(zip(measured["point_id"], holds.fillna(value=False), strict=True))
-        return dict.fromkeys(names, False) | found
+        return dict(zip(measured["point_id"], holds.fillna(value=False), strict=True))
