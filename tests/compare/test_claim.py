@@ -58,6 +58,8 @@ def test_a_claim_has_the_mean_its_launches_and_follows_its_schema(tmp_path: Path
     assert [launch["samples_per_s"] for launch in claim["launches"]] == [100.0, 101.0, 99.0]
     assert claim["settings"]["micro_batch"] == claim["settings"]["global_batch"] == 4
     assert claim["settings"]["workload.width"] == 8
+    with pytest.raises(SweepError, match="are those of the claim"):
+        judge(claim, claim, zone=0.1)
     assert claim["machines"][0]["cpus_per_worker"] == 2.0
     # Without --point it is the one with the highest rate.
     assert make_claim(Results(tmp_path / "r"), None)[0]["settings"]["micro_batch"] == 4
