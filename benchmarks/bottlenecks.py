@@ -50,7 +50,6 @@ def _table(frame: pd.DataFrame) -> str:
             alone.loc[alone["point_id"] == found["point_id"], "bound"],
         )
         right, silent = int((bounds == made).sum()), int(bounds.isna().sum())
-        axes = ", ".join(f"{each.axis} {each.at_most_share:.0%}" for each in found["next_axes"])
         told = f"{right} of {len(bounds)}, {len(bounds) - right - silent} wrong"
         rows.append(
             [
@@ -58,7 +57,6 @@ def _table(frame: pd.DataFrame) -> str:
                 told,
                 found["bound"] or "can't tell",
                 str(found["bound_reason"]),
-                axes,
             ]
         )
     headers = [
@@ -66,7 +64,6 @@ def _table(frame: pd.DataFrame) -> str:
         "single launches",
         "all together",
         "because",
-        "to try next, at most",
     ]
     return table(headers, rows)
 

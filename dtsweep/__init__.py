@@ -34,6 +34,7 @@ What measures imports nothing of what reads:
     metrics         from raw steps to rows                                  driver, slots, ranks
     worker          a trial's window in a sync mode, and what follows it    ranks
     loops           training loops and scripts of users                     ranks
+    serving         requests that arrive by themselves, on Ray Serve       ranks, replicas
     session         one live worker group, handed trial after trial         slots, ranks
 
 What reads, from rows to a decision:

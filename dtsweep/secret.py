@@ -100,7 +100,7 @@ _ORDINARY = frozenset(
 
 LEFT_OUT = "left out (--with-hosts keeps it)"
 
-_REASONS = ("reason", "gradients_reason", "loop_reason", "samples_reason", "noise_scale_reason")
+_REASONS = ("reason", "gradients_reason", "loop_reason", "samples_reason")
 PRIVATE_COLUMNS = (*_REASONS, "log", "command", "imported_from", "sources")
 """Columns of trials that may name hosts, users and folders: pages and exports have none of them."""
 

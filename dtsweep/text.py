@@ -35,7 +35,6 @@ _TEXT_COLUMNS = (
     "caution",
     "distance",
     "because",
-    "try next",
 )
 """Headers of columns that hold words, which may wrap; the others hold numbers, which don't."""
 
@@ -388,18 +387,3 @@ def usd(amount: float) -> str:
         digits = 1 - math.floor(math.log10(amount))
         return f"${amount:.{digits}f}"
     return f"${amount:,.2f}"
-
-
-def lost_line(node_s: float, lost_usd: float | None, total_usd: float | None) -> str:
-    """Say what preemptions and lost attempts have cost.
-
-    >>> lost_line(312.4, 0.41, 6.2)
-    'preemptions and lost attempts: 312 node-s, $0.41 of $6.20'
-    """
-    words = f"preemptions and lost attempts: {node_s:,.0f} node-s"
-    if lost_usd is None:
-        return words
-    words += f", {usd(lost_usd)}"
-    if total_usd is None:
-        return words
-    return f"{words} of {usd(total_usd)}"

@@ -15,7 +15,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from dtsweep.cli.measure import run_command
-from dtsweep.plan.cost import nodes_json
+from dtsweep.plan.needed_nodes import nodes_json
 from dtsweep.sweep.file import read_sweep
 from tests.pages import ROOT
 

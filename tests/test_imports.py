@@ -22,8 +22,9 @@ from tests.pages import ROOT
 PACKAGE = ROOT / "dtsweep"
 
 OWNERS = {
-    "ray": "session cluster driver doctor servers.parameter_server",
-    "torch": "worker loops measure hardware compression sync servers session doctor workloads",
+    "ray": "session serving cluster driver doctor servers.parameter_server",
+    "torch": "worker loops measure hardware compression sync servers serving session doctor "
+    "workloads",
     "pyarrow": "results",
     "pandas": "results inference analysis predict report show compare foreign_tables",
     "scipy": "measure inference predict analysis compare",
@@ -50,7 +51,8 @@ IN_RANKS = {f"session.{name}" for name in ("attempt", "in_process", "loop_proces
 """Modules of `session` that only ranks import, and torch with them."""
 
 MEASURING = (
-    "hardware measure results workloads compression sync servers metrics worker loops session"
+    "hardware measure results workloads compression sync servers metrics worker loops serving "
+    "session"
 )
 READING = "inference analysis predict plan cluster driver report show compare foreign_tables"
 """The two wings. The first, which runs in ranks and slots, imports nothing of the second."""

@@ -5,7 +5,7 @@ files. In reading order:
 
     load            reads the table of trials, without rows that newer ones supersede; imported rows
     launches        selects the measured trials; combines the launches of each point into one row
-    canaries        drift of the machine while it was measured, and interference of trials
+    canaries        drift of the machine while it was measured
     where           conditions on points, as a user writes them
     ladders         groups of points by their number of workers or nodes
     study           tables of one results folder, each prepared once (such as `over_launches`)
@@ -18,7 +18,7 @@ files. In reading order:
     naming          the point that a name or some settings select
     pairwise        tests points against one of them, even with one launch each
     time_to_loss    trainings to a target: their time, samples and cost, and speed-up
-    next_axes       axes to try next, by a point's bound
+    queueing        latencies of open loops, predicted from closed loops by a simulated queue
     bottleneck      bound of each point
     candidates      points that may be recommended for a goal, and reasons against the others
     noise           noise behind an answer: drift, short windows, variances of launches
@@ -32,6 +32,7 @@ from dtsweep.analysis.bottleneck import bottleneck
 from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier
 from dtsweep.analysis.launches import setting_columns, without_canaries
+from dtsweep.analysis.queueing import queueing
 from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling, worthwhile
 from dtsweep.analysis.study import Study, canaries, launch_sigma, over_launches
@@ -53,6 +54,7 @@ __all__ = [
     "launch_sigma",
     "on_frontier",
     "over_launches",
+    "queueing",
     "read_campaign",
     "recommend",
     "scaling",

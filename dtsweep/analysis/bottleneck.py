@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dtsweep.analysis.launches import rows_of
-from dtsweep.analysis.next_axes import next_axes
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.inference.spread import POINT
 from dtsweep.sweep.modes import mode_in_results
@@ -35,7 +34,6 @@ _COLUMNS = (
     "bound_share_low",
     "bound_share_high",
     "bound_reason",
-    "next_axes",
     "input_share",
     "exchange_share",
     "waiting_share",
@@ -82,7 +80,7 @@ class _Part(NamedTuple):
 
 
 def bottleneck(frame: Frame) -> pd.DataFrame:
-    """Name what limits each point, with the number that says so and what to try next.
+    """Name what limits each point, with the number that says so.
 
     A step is the sum of four parts: `input_share` (loading batches), `exchange_share` (exchange
     that nothing hides), `waiting_share` (for the slowest worker: where one stands out, what it is
@@ -104,23 +102,19 @@ def bottleneck(frame: Frame) -> pd.DataFrame:
         One row per row of `over_launches`, by `point_id`, `env_id` and `hosts`: `bound` (compute,
         exchange, memory, input, host, straggler; None where what was measured can't tell),
         `bound_share` with `_low` and `_high`, the part's share of the step, for compute, memory and
-        host of the device's work; `bound_reason`, in a sentence; `next_axes`, a list of up to
-        three `dtsweep.analysis.next_axes.NextAxis`, empty without a bound; and the shares above,
-        null where unknown.
+        host of the device's work; `bound_reason`, in a sentence; and the shares above, null where
+        unknown.
     """
     import pandas as pd
 
     study = study_of(frame)
-    steps = study.trials["step_mean_s"]
     trials = study.trials.assign(
         compute_share=study.trials["compute_share"]
         .fillna(study.trials["hfu"])
         .fillna(study.trials["mfu"]),
-        compress_share=study.trials["compress_s"] / steps,
-        optimizer_share=study.trials["optimizer_s"] / steps,
     )
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
-    means = groups[["compute_share", "compress_share", "optimizer_share"]].mean()
+    means = groups[["compute_share"]].mean()
     causes = groups.agg(comm_reason=("comm_reason", "first"))
     causes["straggler"] = _stragglers(trials).reindex(causes.index)
     points = study.points.drop(columns="compute_share")
@@ -171,8 +165,6 @@ def _bound_columns(row: _Row) -> _Row:
         "bound_share_low": first.low,
         "bound_share_high": first.high,
         "bound_reason": reason,
-        # Advice rests on measured shares alone.
-        "next_axes": next_axes(bound if first.share is not None else None, row),
     }
     if bound is None:
         columns |= dict.fromkeys(("bound_share", "bound_share_low", "bound_share_high"))

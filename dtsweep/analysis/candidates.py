@@ -13,11 +13,11 @@ from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
 from dtsweep.inference.selection import ASSUMED_SIGMA
 from dtsweep.inference.verdicts import ConditionVerdict
-from dtsweep.metrics.summary import P99_FROM
 from dtsweep.results.statuses import UNSOUND
 from dtsweep.sweep.goal import TO_LOSS, Goal
 from dtsweep.sweep.mode_info import SEMANTICS, UNASKED
 from dtsweep.sweep.modes import AS_WRITTEN, CLOSED_LOOP, OPEN_LOOP
+from dtsweep.sweep.settings import P99_FROM
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,9 @@ def with_candidates(
     is_open = is_meeting | (verdicts == ConditionVerdict.UNDECIDED)
     is_met = is_known & is_open & (is_meeting | met.fillna(value=False).astype("bool"))
     # In a closed loop no request waits, so it promises nothing where they arrive at a rate.
-    is_beside = (points["sync"] == CLOSED_LOOP) & bool((points["sync"] == OPEN_LOOP).any())
+    trials = study.frame
+    at_a_rate = trials.loc[trials["sync"] == OPEN_LOOP, "workload"].unique()
+    is_beside = (points["sync"] == CLOSED_LOOP) & points["workload"].isin(at_a_rate)
     is_allowed = points["semantics"].isin([*UNASKED, *goal.allow]) & ~is_beside
     is_implausible = has_caution(points, UNSOUND)
     return points.assign(
@@ -186,6 +188,6 @@ def _why_unknown(points: pd.DataFrame, objective: Objective) -> str:
     if objective.name in TO_LOSS:
         return (
             f"{reason}: run the sweep with --goal time-to-loss --target LOSS, which trains its "
-            "points to that loss; --maximize goodput estimates it, with Measure(noise_scale=True)"
+            "points to that loss"
         )
     return f"{reason}, so none can be recommended by it"

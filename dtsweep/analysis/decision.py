@@ -92,6 +92,6 @@ def _open_of_frontier(study: Study) -> set[str]:
         costs, points = costs_in(study, of_environment(study.points, env_id), objectives)
         for _, group in points.groupby([*UPDATE, *MODEL], dropna=False, sort=False):
             numbers = group["row"].to_numpy()
-            open_places, rivals = places_to_launch(costs, numbers, compare(costs, numbers)[0])
+            open_places, rivals = places_to_launch(costs, numbers, compare(costs, numbers))
             found |= set(group["point_id"].iloc[np.union1d(open_places, rivals)])
     return found

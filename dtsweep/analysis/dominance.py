@@ -111,8 +111,8 @@ _MANY = 500
 """Points from which on those that are far off the frontier are found by the best ones alone."""
 
 
-def compare(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
-    """Name each point's relation to the others, and list the points near the frontier.
+def compare(costs: PointCosts, numbers: Rows) -> NDArray[np.str_]:
+    """Name each point's relation to the others.
 
     - `frontier`: no other point beats it by the means over launches (of two points: over those that
       they share).
@@ -126,12 +126,11 @@ def compare(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
     return compare_all(costs, numbers)
 
 
-def compare_all(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
-    """Name each point's relation to the others, and list the points near the frontier: all."""
+def compare_all(costs: PointCosts, numbers: Rows) -> NDArray[np.str_]:
+    """Name each point's relation to the others, by all pairs."""
     dominance = costs.dominance(numbers, numbers)
     is_beaten = np.logical_or.reduce(dominance.by_estimate, axis=1)
-    names = _standings(dominance.significant, is_beaten)
-    return names, np.arange(len(numbers))
+    return _standings(dominance.significant, is_beaten)
 
 
 def places_to_launch(
@@ -161,7 +160,7 @@ def places_to_launch(
     return near[is_open], near[may_beat]
 
 
-def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
+def compare_near(costs: PointCosts, numbers: Rows) -> NDArray[np.str_]:
     """As `compare_all`, for many points, without comparing every pair.
 
     A point that is significantly and by far worse than an unbeaten one is dominated, whatever else
@@ -180,7 +179,7 @@ def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Ro
         dominance.significant[:, order],
         np.logical_or.reduce(dominance.by_estimate, axis=1),
     )
-    return names, np.flatnonzero(is_near)
+    return names
 
 
 def _with_dominators(costs: PointCosts, numbers: Rows, pending: Rows) -> tuple[Rows, _Dominance]:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dtsweep.analysis.dominance import PointCosts, Rows, compare, places_to_launch
+from dtsweep.analysis.dominance import PointCosts, compare, places_to_launch
 from dtsweep.analysis.objectives import (
     MAXIMIZED,
     MINIMIZED,
@@ -18,109 +17,12 @@ from dtsweep.analysis.objectives import (
     read_objectives,
 )
 from dtsweep.analysis.study import Frame, Study, study_of
-from dtsweep.inference.contrasts import Contrasts
-from dtsweep.inference.pareto import knee_of, knees_of, on_frontiers
+from dtsweep.inference.pareto import knee_of
 from dtsweep.inference.spread import POINT, of_environment
-from dtsweep.inference.variance import Numbers
 from dtsweep.sweep.mode_info import SEMANTICS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-_DRAWS = 2000
-
-
-def _probabilities(costs: PointCosts, numbers: Rows, near: Rows) -> Numbers:
-    """(2, points) probability to be on the frontier if all means are drawn again, and its knee.
-
-    Nan where an error is unknown.
-
-    A point far off the frontier is off in every draw, and changes no other point's draws.
-    """
-    shares = np.full((2, len(numbers)), 0.0 if len(near) else np.nan)
-    if len(near) == 1 < len(numbers):
-        shares[0, near] = 1.0
-    elif len(near):
-        shares[:, near] = _probability(costs, numbers[near])
-        if np.isnan(shares[0, near]).all():
-            shares[:] = np.nan
-    return shares
-
-
-def _probability(costs: PointCosts, numbers: Rows) -> Numbers:
-    """As `_probabilities`, for points near the frontier only."""
-    contrasts = [cost.contrasts(numbers, numbers) for cost in costs.costs]
-    tested = np.logical_and.reduce([contrast.tested for contrast in contrasts])
-    places = _tested_against_each_other(tested | np.eye(len(numbers), dtype=np.bool_))
-    shares = np.full((2, len(numbers)), np.nan)
-    if len(places) > 1 or (len(numbers) == 1 and tested.all()):
-        draws = _draws(costs, numbers[places], contrasts, places)
-        is_on_frontier = on_frontiers(draws)
-        knees = knees_of(draws, is_on_frontier)
-        counts = np.bincount(knees[knees >= 0], minlength=draws.shape[1])
-        shares[0, places] = is_on_frontier.mean(axis=0)
-        shares[1, places] = counts / len(draws)
-    return shares
-
-
-def _tested_against_each_other(tested: NDArray[np.bool_]) -> Rows:
-    """Leave out points with the fewest tests until all remaining pairs have one."""
-    inside = np.ones(len(tested), dtype=np.bool_)
-    counts = tested.sum(axis=1)
-    while (counts[inside] < inside.sum()).any():
-        least = np.where(inside, counts, len(counts) + 1).argmin()
-        inside[least] = False
-        counts = counts - tested[:, least]
-    return inside.nonzero()[0]
-
-
-def _draws(
-    costs: PointCosts, numbers: Rows, contrasts: Sequence[Contrasts], places: Rows
-) -> Numbers:
-    """Draw the costs of points again, (draws, points, objectives), where all errors are known."""
-    off_diagonal = ~np.eye(len(places), dtype=np.bool_)
-    cells = np.ix_(places, places)
-    rng = np.random.default_rng(0)
-    normal = rng.normal(size=(len(contrasts), _DRAWS, len(places)))
-    noise = np.tensordot(_mixture(costs), normal, axes=1)
-    draws = np.empty((_DRAWS, len(places), len(contrasts)))
-    for column, (contrast, cost) in enumerate(zip(contrasts, costs.costs, strict=True)):
-        if cost.is_exact:
-            draws[:, :, column] = cost.launches.point_means[numbers]
-        else:
-            # Differences to the mean of all: those to one point would depend on which one that is.
-            root = _root(contrast.half_width[cells] * off_diagonal)
-            draws[:, :, column] = contrast.estimate[cells].mean(axis=1) + noise[column] @ root
-    return draws
-
-
-def _mixture(costs: PointCosts) -> Numbers:
-    """Square root of the correlation matrix of a point's cost errors, from launches' deviations."""
-    residuals = [np.nan_to_num(cost.launches.residuals).ravel() for cost in costs.costs]
-    sizes = np.array([np.linalg.norm(vector) for vector in residuals])
-    products = np.array([[row @ column for column in residuals] for row in residuals])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        correlations = np.nan_to_num(products / np.outer(sizes, sizes))
-    np.fill_diagonal(correlations, 1.0)
-    values, vectors = np.linalg.eigh(correlations)
-    root: Numbers = vectors * np.maximum(values, 0) ** 0.5
-    return root
-
-
-def _root(half_width: Numbers) -> Numbers:
-    """Symmetric root of the covariance whose differences have the given half-widths.
-
-    By classical scaling (Torgerson 1952).
-
-    Only differences matter for a frontier; what all points have in common, as a launch that
-    measured all, is left out.
-    """
-    squares = (half_width / 1.96) ** 2
-    centred = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()
-    values, vectors = np.linalg.eigh(-centred / 2)
-    root: Numbers = (vectors * np.maximum(values, 0) ** 0.5) @ vectors.T
-    return root
 
 
 UPDATE = ("semantics", "update_kind")
@@ -156,11 +58,8 @@ def frontier(
         null where what it asks for was not measured; `standing` (of `dominance.compare`), null
         where it is not met or an objective is null; `is_open`, True where more launches would have
         to show whether a point is on the frontier (`places_to_launch`); `on_frontier`, True where
-        its standing is `frontier` or `undecided`;
-        `frontier_probability`, how often it is when all means are drawn again with the errors of
-        `inference.contrasts`, null where a point has too few launches for that, and other points
-        have more; `knee`, True where `knee_of` finds it among the means, and `knee_probability`,
-        how often in those draws.
+        its standing is `frontier` or `undecided`; `knee`, True where `knee_of` finds it among the
+        means.
 
     Raises:
         SweepError: an objective or the condition can't be read.
@@ -168,13 +67,7 @@ def frontier(
     study = study_of(frame)
     objectives = read_objectives(study.points, minimize=minimize, maximize=maximize)
     points = study.points.assign(meets=study.condition(where).holds(study.points))
-    points = points.assign(
-        standing=None,
-        is_open=False,
-        frontier_probability=np.nan,
-        knee=False,
-        knee_probability=np.nan,
-    )
+    points = points.assign(standing=None, is_open=False, knee=False)
     eligible = points[points["meets"].fillna(value=False)]
     for env_id in eligible["env_id"].drop_duplicates():
         _write_standings(points, of_environment(eligible, env_id), objectives, study=study)
@@ -212,17 +105,14 @@ def _write_standings(
     *,
     study: Study,
 ) -> None:
-    """Write the standing and probabilities of one environment's points into `points`."""
+    """Write the standings and the knee of one environment's points into `points`."""
     costs, rows = costs_in(study, eligible.reset_index(), objectives)
     for _, group in rows.groupby([*UPDATE, *MODEL], dropna=False):
         numbers = group["row"].to_numpy()
-        standing, near = compare(costs, numbers)
-        on_it, knees = _probabilities(costs, numbers, near)
+        standing = compare(costs, numbers)
         points.loc[group["index"], "standing"] = standing
         open_places, _ = places_to_launch(costs, numbers, standing)
         points.loc[group["index"].iloc[open_places], "is_open"] = True
-        points.loc[group["index"], "frontier_probability"] = on_it
-        points.loc[group["index"], "knee_probability"] = knees
         best = group["index"][np.isin(standing, ["frontier", "undecided"])]
         row = knee_of(costs_of(points.loc[best], objectives))
         if row is not None:

@@ -101,7 +101,7 @@ PER_SAMPLES = "usd_per_million_samples"
 NORMAL_95 = 1.96
 """Half-width of a 95 % interval, in standard errors of a normal distribution."""
 
-_LEARNING = ("noise_scale", "expected_sample_ratio", "goodput", FINAL_LOSS, "trained_at_least_s")
+_LEARNING = (FINAL_LOSS, "trained_at_least_s")
 
 _MEANS = (*_ASKED, "tokens_per_s", *_SHARES, *_USED, *_MONEY, PER_SAMPLES, *_LEARNING, *TO_LOSS)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class")
@@ -122,7 +122,7 @@ _FACTS = (
 _WITH_INTERVAL = {
     **dict.fromkeys(("latency_s", "samples_per_s", *_ASKED[2:]), True),
     PER_SAMPLES: True,
-    **dict.fromkeys(("goodput", *TO_LOSS), True),
+    **dict.fromkeys(TO_LOSS, True),
     **dict.fromkeys(_OF_A_STEP, False),
 }
 """Columns with an interval over launches, and True if their between-launch variance is relative."""
@@ -170,7 +170,7 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
     # piece.
     numbers = [*_WITH_ERRORS, *bounds, *_SHARES, *_MONEY, "tokens_per_s"]
     trials = trials.astype(dict.fromkeys(numbers, "float64")).copy()
-    derived = {**_per_samples(trials), **_to_loss(trials), **_goodput(trials)}
+    derived = {**_per_samples(trials), **_to_loss(trials)}
     trials = _with_columns(by_best_peak(trials), derived)
     launch = trials["session"].where(trials["session"].notna(), trials["trial_id"])
     return _with_columns(trials, {"launch": launch, "caution": _cautions(trials)})
@@ -187,27 +187,6 @@ def _per_samples(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
         f"{PER_SAMPLES}_high": usd_per_s / trials["samples_per_s_low"] * 1e6,
         f"{PER_SAMPLES}_error": value * trials["samples_per_s_error"] / rate,
     }
-
-
-def _goodput(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:
-    """Samples that a loss should need by the noise scale of its model, and the rate by them.
-
-    `expected_sample_ratio` is over the smallest batch of an update of the same model, as in
-    McCandlish et al. (2018) and Pollux; `goodput` is `samples_per_s` over it. Null where updates
-    are of one worker, or no trial of the model has a noise scale. Its own error is not part of the
-    interval: it is the same for all points.
-    """
-    of_model = [trials["workload"], trials["model_digest"]]
-    noise = trials["noise_scale"].astype("float64")
-    scales = noise.groupby(of_model, dropna=False).transform("median")
-    is_one = trials["semantics"].isin(["exact", "lossy"])
-    batches = trials["samples_per_update"].astype("float64").where(is_one)
-    smallest = batches.groupby(of_model, dropna=False).transform("min")
-    ratio = (1 + batches / scales) / (1 + smallest / scales)
-    columns = {"expected_sample_ratio": ratio}
-    for end in ("", "_low", "_high", "_error"):
-        columns[f"goodput{end}"] = trials[f"samples_per_s{end}"] / ratio
-    return columns
 
 
 def _to_loss(trials: pd.DataFrame) -> dict[str, pd.Series[float]]:

@@ -179,9 +179,8 @@ def _content(
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
     if any(objectives.values()):
         asked |= objectives
-    read = given_prices(prices)
-    frame = load_results(store, prices=read, with_imported=with_imported)
-    return content_in(store, frame, with_hosts=with_hosts, prices=read, **asked)
+    frame = load_results(store, prices=given_prices(prices), with_imported=with_imported)
+    return content_in(store, frame, with_hosts=with_hosts, **asked)
 
 
 def _write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> None:
@@ -190,10 +189,7 @@ def _write_html(results: str, file: str, *, with_hosts: bool, **asked: Any) -> N
 
     store = opened(results)
     content = _content(store, with_hosts=with_hosts, **asked)
-    known = [*store.quarantined]
-    page = page_of_content(content, store)
-    for line in store.left_out(known=known):
-        tell(f"dtsweep: {line}")
+    page = page_of_content(content, place=str(store))
     write_page(page, file)
     tell(f"dtsweep: {file} written ({len(page.encode()) / 2**20:.1f} MiB)")
 

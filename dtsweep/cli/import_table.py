@@ -21,10 +21,10 @@ from dtsweep.errors import SweepError, printable, quoted
     help="Column of the table that gives a column of results: workers=gpus.",
 )
 def import_table(table: str, results: str, names: Sequence[str]) -> None:
-    """Import a table of measurements: CSV, JSON lines or Parquet.
+    """Import a table of measurements (CSV, JSON lines or Parquet), or a JSON result of serving.
 
-    Its columns are named as those of results, or by --name. Imported rows stand on frontiers of
-    their own.
+    A table's columns are named as those of results, or by --name. Results of serving are those of
+    vllm bench serve and aiperf. Imported rows stand on frontiers of their own.
     """
     from dtsweep.foreign_tables import store_table
 

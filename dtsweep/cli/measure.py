@@ -16,7 +16,6 @@ from dtsweep.cli.options import (
     address_option,
     console,
     json_option,
-    price_options,
     print_json,
     question_options,
     rerun_option,
@@ -33,9 +32,6 @@ from dtsweep.cli.options import (
 from dtsweep.errors import SweepError
 
 if TYPE_CHECKING:
-    from dtsweep.plan.cost import PlannedCost
-    from dtsweep.plan.plan import Plan
-    from dtsweep.plan.prices import Prices
     from dtsweep.sweep.axes import Candidate
     from dtsweep.sweep.settings import Sweep
 
@@ -137,12 +133,11 @@ def carry_out(
 @address_option
 @rerun_option
 @try_all_option
-@price_options
 @json_option
 def plan(sweep: str, settings: tuple[str, ...], **options: Any) -> None:
     """Say what a run would do, and why; starts nothing."""
-    options["prices"] = take_prices(options)
     asked, candidates = _read(sweep, settings, take_question(options))
+    asked = _without_pruning(asked, try_all=options.pop("try_all"))
     _show_plan(asked, candidates, **options)
 
 
@@ -152,9 +147,8 @@ def _show_plan(
     *,
     results: str | None,
     rerun: str | None,
-    try_all: bool,
     as_json: bool,
-    **asked: Any,
+    address: str | None,
 ) -> None:
     """Print the plan of a sweep whose points are listed.
 
@@ -163,23 +157,20 @@ def _show_plan(
         candidates: its points.
         results: where what is done is stored; None is the default folder.
         rerun: what is measured again: None, `failed` or `all`.
-        try_all: plan what is expected to run out of device memory, too.
         as_json: print JSON values.
-        asked: `address` of the Ray that is asked whether every world fits, and `prices` of nodes
-            for what the run should cost; None asks for neither.
+        address: of the Ray that is asked whether every world fits; None asks none.
     """
-    from dtsweep.cli.plan_table import cost_json, plan_json, print_cost, print_plan
+    from dtsweep.cli.plan_table import plan_json, print_plan
     from dtsweep.hardware.other_load import OtherLoad
     from dtsweep.plan.batches import columns_read
-    from dtsweep.plan.cost import nodes_json
+    from dtsweep.plan.needed_nodes import nodes_json
     from dtsweep.plan.plan import make_plan
     from dtsweep.results.frames import damage_of
     from dtsweep.results.lease import holder
     from dtsweep.results.store import Results
     from dtsweep.sweep.evidence import print_untried, untried_in
 
-    other_load = OtherLoad(asked["address"])
-    sweep = _without_pruning(sweep, try_all=try_all)
+    other_load = OtherLoad(address)
     _refuse_unknown_goal(sweep)
     store = Results(f"results/{sweep.name}" if results is None else results)
     planned = make_plan(sweep, candidates, store.attempts(columns_read(sweep)), rerun=rerun)
@@ -187,14 +178,18 @@ def _show_plan(
         tell(damage)
     if (running := holder(store.storage)) is not None:
         tell(f"{store} is in use: {running.description}")
-    misfits, cost = _misfits_and_cost(sweep, planned, **asked)
+    misfits = None
+    if address is not None:
+        from dtsweep.driver.on_ray import misfits_on
+
+        misfits = misfits_on(address, sweep, planned)
     for line in store.left_out():
         tell(line)
     if (words := other_load.words()) is not None:
         tell(f"dtsweep: {words}")
     untried = untried_in(sweep, candidates)
     if as_json:
-        values = plan_json(planned, misfits) | nodes_json(sweep, candidates) | cost_json(cost)
+        values = plan_json(planned, misfits) | nodes_json(sweep, candidates)
         print_json(values | {"untried": untried})
     else:
         print_plan(
@@ -203,10 +198,7 @@ def _show_plan(
             console=console(),
             where=str(store),
             axes=sweep.axes,
-            concurrent=sweep.resources.concurrent,
         )
-        if asked["prices"] is not None and planned.to_run:
-            print_cost(cost, console=console())
         print_untried(untried, console=console())
 
 
@@ -297,21 +289,3 @@ def _how_to_go_on(rerun: str | None) -> str:
         "the same command starts over, without --rerun all it measures what is new or was measured "
         "otherwise"
     )
-
-
-def _misfits_and_cost(
-    sweep: Sweep, planned: Plan, *, address: str | None, prices: Prices | None
-) -> tuple[dict[str, str] | None, PlannedCost | None]:
-    """Trials that don't fit on a cluster with the reasons, and what the others cost.
-
-    Without an address no cluster is asked; without prices the cost is None.
-    """
-    if address is not None:
-        from dtsweep.driver.on_ray import asked_of_cluster
-
-        return asked_of_cluster(sweep, planned, address, prices=prices)
-    if prices is None or not planned.to_run:
-        return None, None
-    from dtsweep.plan.cost import nodes_of_prices, planned_cost
-
-    return None, planned_cost(sweep, planned, nodes_of_prices(sweep, prices))

@@ -206,7 +206,6 @@ def _adding(options: Sequence[_Option]) -> _Option:
 
 
 run_options = _adding(_RUN_OPTIONS)
-price_options = _adding(_PRICE_OPTIONS)
 question_options = _adding(_QUESTION_OPTIONS)
 
 
@@ -271,7 +270,7 @@ def load_results(
         frame = joined(frame)
     if prices is None:
         return frame
-    from dtsweep.report.costs import priced, without_price
+    from dtsweep.report.later_prices import priced, without_price
 
     for node_type in without_price(frame, prices):
         tell(

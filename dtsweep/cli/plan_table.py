@@ -6,15 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis.canaries import interference_over
 from dtsweep.driver.progress import short_name
-from dtsweep.plan.cost import PlannedCost
 from dtsweep.plan.plan import Plan, counts, reasons
-from dtsweep.report.doubts import on_interference
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.values import workload_fields
-from dtsweep.text import count_of, duration, print_table, say, usd
+from dtsweep.text import count_of, duration, print_table, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +31,6 @@ def print_plan(
     console: Console,
     where: str,
     axes: Iterable[str],
-    concurrent: int = 1,
 ) -> None:
     """Print what a run would do: counts, reasons, order and expected time.
 
@@ -71,8 +67,6 @@ def print_plan(
         say(console, "no round follows; a run prints the answer")
     if plan.last_round is not None and plan.last_round.certificate is not None:
         say(console, plan.last_round.certificate.words)
-    if advice := _advice_on_concurrent(plan, concurrent):
-        say(console, advice)
     if misfits is None:
         say(console, "feasibility not checked: --address asks a cluster")
     else:
@@ -86,15 +80,6 @@ def _print_skipped(plan: Plan, *, console: Console) -> None:
         say(console, f"skipped {count}: {reason}")
     if more := sum(count for _, count in skipped[_REASONS_LISTED:]):
         say(console, f"skipped {more} more for other reasons")
-
-
-def _advice_on_concurrent(plan: Plan, concurrent: int) -> str:
-    """Advise fewer sessions at the same time if trials slowed each other down; else empty."""
-    zone = (plan.question or Question()).indifference
-    interference = interference_over(plan.rows, zone=zone)
-    if interference is None or interference.advised >= concurrent:
-        return ""
-    return on_interference(interference, zone=zone).text
 
 
 def _rounds(plan: Plan, question: Question) -> str:
@@ -151,20 +136,6 @@ def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:
             {**_fields(c.point), **c.overrides, "reason": c.reason} for c in plan.skipped
         ],
     }
-
-
-def print_cost(cost: PlannedCost | None, *, console: Console) -> None:
-    """Print what a run is expected to cost, and what that rests on."""
-    if cost is None:
-        say(console, "expected cost unknown: no node with a price can hold the workers")
-        return
-    low, middle, high = map(usd, (cost.low_usd, cost.middle_usd, cost.high_usd))
-    say(console, f"expected cost {middle}, from {low} to {high}; {'; '.join(cost.assumptions)}")
-
-
-def cost_json(cost: PlannedCost | None) -> dict[str, Any]:
-    """Give the expected cost as JSON values; None where it is unknown, or without prices."""
-    return {"expected_cost": cost and asdict(cost)}
 
 
 def _fields(point: Point) -> dict[str, Any]:

@@ -6,7 +6,6 @@ The driver and the doctor; imports Ray. In reading order:
     node_account    how long the nodes of a run were up, by type, and what that costs
     ray_nodes       nodes of a Ray as the account has them: their types and lives
     capacity        what a Ray has, and what fits on it
-    cost_on_cluster  nodes of a cluster that a plan would run on, and what they cost
     token           Ray's token: sent to a cluster that asks for one
     run_folders     temporary folders of a run, and what dead runs have left of theirs
     shipping        workload and user's modules, packed for the nodes; tasks travel through slots

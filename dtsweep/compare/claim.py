@@ -148,7 +148,9 @@ def _settings(row: pd.Series[Any]) -> dict[str, Any]:
     (settings,) = settings_of_rows(row.drop(["hosts", "environment"]).to_frame().T)
     named = {axis_name(name): value for name, value in settings.items() if value is not None}
     texts = {name: value for name, value in named.items() if isinstance(value, str)}
-    return named | hidden(texts) | {"global_batch": row["global_batch"]}
+    # Null where steps are each worker's own.
+    (batch,) = records_of(row[["global_batch"]].to_frame().T)
+    return named | hidden(texts) | batch
 
 
 def _public(claim: Any, *, hosts: Iterable[str]) -> Any:

@@ -3,11 +3,11 @@
 The driver's process; imports Ray and Ray Tune, except `run` and what it imports. In reading order:
 
     progress        progress of a run
-    slot_queue      trials of a slot's session with its canaries; those measured alone
+    slot_queue      trials of a slot's session with its canaries
     queue           which attempt comes next, and what follows from how one ended; no Ray, no clock
     tally           how the trials of a run ended, and its exit code
     unmeasured      attempts and points without a measurement, and what their rows say
-    canary_levels   drift of a run's canaries, and the interference of trials that run at once
+    canary_levels   drift of a run's canaries
     recorder        turns each finished attempt into rows and stores them
     budget          limits of time and money, and what is spent of them
     run_writer      the record of a run in its results, written while the run lives

@@ -29,9 +29,6 @@ from dtsweep.plan.trial import Trial
 from dtsweep.session.session_settings import Settings
 from dtsweep.sweep.task import Task
 
-_ALONE_WITHIN_S = 60.0
-"""Time limit for what runs to end, where a canary is to be measured alone."""
-
 _MOST_COUNTED_S = 5.0
 """Of the time between two looks at the slots at most so much is the driver's own."""
 
@@ -75,8 +72,6 @@ class Attempts:
         self._placement = Placement(queue, self._slots, recorder, nodes)
         self._watched_at: float | None = None
         """Time of the last look at the slots, by the monotonic clock."""
-        self._alone_since: float | None = None
-        """Time from which on a canary waits until nothing else runs, by the monotonic clock."""
         self.running: dict[str, Running] = {}
         self.failure: BaseException | None = None
         self._unfetched: list[Running] = []
@@ -139,7 +134,6 @@ class Attempts:
         if index is None:
             return None
         now = time.monotonic()
-        is_alone = self._queue.wants_alone(index)
         trial, task = self._queue.next(index, now=now)
         self.running[name] = Running(
             trial=trial,
@@ -147,7 +141,6 @@ class Attempts:
             slot=index,
             began=now,
             started_at=datetime.now(UTC),
-            is_alone=is_alone,
         )
         others = len(self.running) - 1
         for attempt in self.running.values():
@@ -167,33 +160,10 @@ class Attempts:
 
     def _next_slot(self) -> int | None:
         """The first free slot that may begin an attempt now."""
-        if any(attempt.is_alone for attempt in self.running.values()):
-            return None
         self._placement.begin_sessions()
-        ready = [
-            slot.index
-            for slot in self._slots
-            if not slot.is_busy and slot.has_nodes and self._queue.has_work(slot.index)
-        ]
-        for index in ready:
-            if self._queue.wants_alone(index):
-                return self._when_alone(index)
-        return ready[0] if ready else None
-
-    def _when_alone(self, index: int) -> int | None:
-        """The slot of a canary that is to be measured alone, once nothing else runs.
-
-        The others wait for it, and it waits for those that run, unless that takes long: an attempt
-        may wait for nodes.
-        """
-        now = time.monotonic()
-        if not self.running:
-            self._alone_since = None
-            return index
-        self._alone_since = self._alone_since or now
-        if now - self._alone_since > _ALONE_WITHIN_S:
-            self._alone_since = None
-            self._queue.not_alone(index)
+        for slot in self._slots:
+            if not slot.is_busy and slot.has_nodes and self._queue.has_work(slot.index):
+                return slot.index
         return None
 
     def end(self, name: str, reply: Mapping[str, Any]) -> None:
@@ -215,7 +185,6 @@ class Attempts:
         if result.slot_is_spent:
             slot = self._slots[ended.slot] = slot.replaced()
         slot.attempt_began = None
-        slot.is_up = not result.session_has_ended
         if result.refusal is not None:
             raise SweepError(result.refusal)
         if not self._head_answers():
@@ -247,14 +216,6 @@ class Attempts:
             )
         for (trial, task), one, status in zip(members, results, statuses, strict=True):
             self._follow_up(ended, trial, task, one, status)
-        is_watched = ended.trial.is_canary and not result.session_has_ended
-        # A session that only starts, or waits for nodes, disturbs a canary differently.
-        if (
-            statuses[0] == "ok"
-            and is_watched
-            and any(self._slots[other.slot].is_up for other in self.running.values())
-        ):
-            self._queue.ran_with_others(ended.slot, ended.trial, ended.task)
 
     def _follow_up(
         self, ended: Running, trial: Trial, task: Task, result: AttemptResult, status: str

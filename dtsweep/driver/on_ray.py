@@ -13,7 +13,6 @@ from functools import partial
 
 from dtsweep.cluster.capacity import Cluster
 from dtsweep.cluster.connect import connected
-from dtsweep.cluster.cost_on_cluster import nodes_on
 from dtsweep.cluster.heartbeat import ClusterGoneError, Heartbeat, heartbeat_of_ray, watched
 from dtsweep.cluster.node_account import NodeAccount
 from dtsweep.cluster.ray_nodes import lives_on_ray
@@ -31,10 +30,9 @@ from dtsweep.driver.supply import Supply
 from dtsweep.driver.tally import RunTally
 from dtsweep.driver.tuner import run_tuners, stopped_on_error
 from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured
-from dtsweep.errors import StorageError
-from dtsweep.plan.cost import PlannedCost, planned_cost
+from dtsweep.errors import StorageError, error_line
 from dtsweep.plan.plan import Plan
-from dtsweep.plan.prices import Prices
+from dtsweep.serving.apps import check_serve, leave_cluster
 from dtsweep.session.session_settings import Code, Settings
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.settings import Sweep
@@ -51,7 +49,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
     if planned.sweep.file:
         folder = planned.sweep.file.parent
     # Before anything starts: a workload that can't travel is refused in a moment.
-    code = pickled_workload(planned.sweep)
+    code = _code_of(planned.sweep)
     for_train = train_settings(planned.options.node_timeout_s, is_private=True)
     with (
         run_folder(TRAIN_PREFIX) as storage,
@@ -98,22 +96,43 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
                 )
             )
             settings = _slot_settings(planned, prepared, cluster, code=code, storage=str(storage))
-            tally = _drive(
-                planned,
-                prepared,
-                settings,
-                heartbeat=heartbeat,
-                cluster_gone=cluster_gone,
-                signals=signals,
-            )
+            with _serve_left(planned, cluster):
+                tally = _drive(
+                    planned,
+                    prepared,
+                    settings,
+                    heartbeat=heartbeat,
+                    cluster_gone=cluster_gone,
+                    signals=signals,
+                )
             if tally.cluster_error is None:
-                planned.budget.close()
-                _say_cost(planned, cluster)
+                _leave(planned, cluster)
             return tally
 
 
-def _say_cost(planned: PlannedRun, cluster: Cluster) -> None:
-    """Say what the nodes of the run have cost, and what those that stay up cost from now on."""
+def _code_of(sweep: Sweep) -> Code:
+    """Code of the workload, as it travels; a run that can't serve its open loops is refused."""
+    if "rate" in sweep.axes:
+        check_serve()
+    return pickled_workload(sweep)
+
+
+@contextmanager
+def _serve_left(planned: PlannedRun, cluster: Cluster) -> Iterator[None]:
+    """At the end, end what the run has started of Ray Serve on a cluster that goes on."""
+    try:
+        yield
+    finally:
+        if "rate" in planned.sweep.axes and not cluster.is_private:
+            try:
+                leave_cluster()
+            except Exception as error:  # noqa: BLE001  # the run has ended, whatever the cluster does
+                planned.progress.say(f"Ray Serve is not cleaned up: {error_line(error)}")
+
+
+def _leave(planned: PlannedRun, cluster: Cluster) -> None:
+    """Leave a cluster as it was; say what the nodes have cost, and what those that stay up cost."""
+    planned.budget.close()
     account = planned.budget.account
     if account is None:
         return
@@ -139,8 +158,6 @@ def _drive(
 ) -> RunTally:
     recorder = planned.recorder(prepared.sweep)
     queue = planned.queue(prepared.sweep, recorder.sources, slots=len(settings))
-    if any(row["interference"] is not None for row in planned.plan.rows):
-        queue.knows_interference()
     supply = Supply(planned, queue, recorder, lay_out=partial(lay_out, prepared))
     attempts: Attempts | None = None
     # A single session uses all nodes.
@@ -243,20 +260,8 @@ def _slot_settings(
     return [settings] * resources.concurrent
 
 
-def asked_of_cluster(
-    sweep: Sweep, plan: Plan, address: str, *, prices: Prices | None
-) -> tuple[dict[str, str], PlannedCost | None]:
-    """Ask a cluster which trials of a plan don't fit on it, and what the others cost.
-
-    Returns:
-        Reasons by trial; and the expected cost, None without prices.
-    """
+def misfits_on(address: str, sweep: Sweep, plan: Plan) -> dict[str, str]:
+    """Ask a cluster which trials of a plan don't fit on it; reasons by trial."""
     with connected(address, folder=None) as cluster:
-        prepared = prepare(sweep, plan, cluster)
-        misfits = {trial.trial_id: why for trial, why in lay_out(prepared, plan).refused}
-        if prices is None:
-            return misfits, None
-        per_worker = resources_of_worker(prepared.sweep)
-        nodes = nodes_on(cluster, prepared.sweep, prices, per_worker=per_worker)
-        fitting = [trial for trial in plan.to_run if trial.trial_id not in misfits]
-        return misfits, planned_cost(sweep, replace(plan, to_run=fitting), nodes)
+        refused = lay_out(prepare(sweep, plan, cluster), plan).refused
+    return {trial.trial_id: why for trial, why in refused}

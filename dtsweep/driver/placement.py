@@ -148,7 +148,6 @@ class Placement:
             slot = empty[0]
             self._queue.begin(slot.index, index - len(begun))
         slot.has_nodes = True
-        slot.is_up = False
         slot.places = choices[waiting[index]]
         return True
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from dtsweep.driver.slot_queue import (
     Group,
-    MeasuredAlone,
     Queued,
     SlotQueue,
     largest_world,
@@ -49,9 +48,7 @@ class BatchLayout:
 class Queue:
     """Hands out attempts by slot.
 
-    Canaries stand around each session's trials, retries after their world. Where sessions run at
-    the same time, a canary that ran next to others is measured again alone: once, and where they
-    share nodes once for each canary's point.
+    Canaries stand around each session's trials, retries after their world.
     """
 
     def __init__(
@@ -79,7 +76,6 @@ class Queue:
         self._waiting: list[Group] = []
         self._slots = [SlotQueue() for _ in range(slots)]
         self._peaks = MeasuredPeaks(peaks)
-        self._alone = MeasuredAlone(sweep)
 
     def extend(self, groups: Sequence[Sequence[Trial]], canaries: Canaries) -> None:
         """Line the trials of another batch up behind the others.
@@ -125,7 +121,6 @@ class Queue:
         """Give a waiting session to a slot that has none."""
         queue = self._slots[slot]
         queue.group = self._waiting.pop(index)
-        queue.wants_alone = False
         if not self._goes_on(queue):
             queue.live = (queue.group[0][0].repeat, largest_world(queue.group))
             queue.watch(self._sweep, self._canaries)
@@ -156,10 +151,6 @@ class Queue:
         self._slots[slot].group = deque()
         return self._with_tasks(group)
 
-    def wants_alone(self, slot: int) -> bool:
-        """True if a slot's next attempt is to be measured while nothing else runs."""
-        return self._slots[slot].has_canary_alone
-
     def next(self, slot: int, *, now: float) -> tuple[Trial, Task]:
         """Take a slot's next trial, which it has, and make the task of the attempt.
 
@@ -169,10 +160,8 @@ class Queue:
         if not self.has_work(slot):
             self.begin(slot)
         queue = self._slots[slot]
-        is_alone = queue.has_canary_alone
         trial, attempt = queue.take(now=now)
         task = self._task_of(trial, attempt)
-        queue.alone_attempt = task.attempt_id if is_alone else None
         if trial.is_canary:
             return trial, task
         if attempt == 1 and (others := queue.take_in_turn(trial)):
@@ -204,8 +193,6 @@ class Queue:
         if not trial.is_canary and is_retried(status, attempt=task.attempt):
             alone = replace(trial, takes_turns=False, in_turn=())
             queue.add_again(alone, attempt=task.attempt + 1)
-        if queue.alone_attempt == task.attempt_id and status != "ok":
-            self._alone.failed(task)
         if trial.is_canary and status == "oom_device":
             self._watch_smaller(queue, trial.point)
         # A session that was started in between may be too small for the canary of the one before.
@@ -216,18 +203,6 @@ class Queue:
             queue.live = None
         if session_has_ended or is_small:
             queue.watch_the_next(self._sweep, self._canaries)
-
-    def knows_interference(self) -> None:
-        """Note that the results have the interference of the cluster already."""
-        self._alone.note_cluster()
-
-    def ran_with_others(self, slot: int, canary: Trial, task: Task) -> None:
-        """Have a canary that ran next to other trials measured again alone, if none was.
-
-        It is called after `ended`, where the session goes on.
-        """
-        if self._alone.is_wanted(task):
-            self._slots[slot].measure_alone(canary)
 
     def give_up(
         self, slot: int, task: Task, *, hopeless_for: str | None
@@ -251,11 +226,6 @@ class Queue:
             lambda trial: hopeless_for == "run" or trial.point.world == task.point.world,
         )
         return self._with_tasks(given_up)
-
-    def not_alone(self, slot: int) -> None:
-        """Drop the canary that a slot was to measure alone; a later one is asked for again."""
-        canary, attempt = self._slots[slot].take_canary_alone()
-        self._alone.failed(self._task_of(canary, attempt))
 
     def prune(
         self, trial: Trial, status: str, facts: Mapping[str, Any] = _NO_FACTS

@@ -135,20 +135,9 @@ class Recorder:
         if "turn_samples_per_s" in row:
             row["turn_group"] = result.turn_group
         flags = [*row.get("flags", ()), *result.flags, *self.flags]
-        nodes = frozenset(facts.node for facts in result.facts.values())
         if task.is_canary and row["status"] == "ok":
-            drifts = self._canaries.add(trial.point.world, row, nodes=nodes)
+            drifts = self._canaries.add(row)
             flags += ["canary_drift"] if drifts else []
-        interference = None
-        # The canary that was measured alone completes the comparison, and has its result, too.
-        if row["concurrent_trials"] or trial.is_canary:
-            interference = self._canaries.interference(trial.point.world)
-        if interference is not None:
-            share, half_width = float(interference.share), float(interference.half_width)
-            row |= {"interference": share, "interference_low": share - half_width}
-            row["interference_high"] = share + half_width
-            if interference.is_drift:
-                flags.append("interference")
         return {**row, "flags": flags}, {
             "ranks": ranks,
             "steps": step_columns(results),

@@ -33,9 +33,6 @@ class Running:
     """By the monotonic clock, in seconds."""
 
     started_at: datetime
-    is_alone: bool = False
-    """True if nothing may run next to it."""
-
     concurrent_trials: int = 0
     """Most other attempts that ran at the same time."""
 

@@ -1,16 +1,14 @@
-"""The trials of a slot's session, with its canaries; and which canaries are measured alone."""
+"""The trials of a slot's session, with its canaries."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from dtsweep.plan.trial import Canaries, Trial, has_canaries
-from dtsweep.results.statuses import ATTEMPTS
 from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.task import Task
 
 CANARY_EVERY_S = 600.0
 """In a session that goes on for longer, the canary is measured in between as well."""
@@ -23,9 +21,6 @@ Queued = tuple[Trial, int]
 
 Group = deque[Queued]
 """Trials of a session that are left to hand out."""
-
-_OF_CLUSTER = "cluster"
-"""Stands for all canaries where one of them is measured alone."""
 
 
 @dataclass(kw_only=True)
@@ -42,21 +37,10 @@ class SlotQueue:
     live: tuple[int, World] | None = None
     """Repeat and largest world of the session that is up; None before a session is up."""
 
-    wants_alone: bool = False
-    """True if the canary at the head is to be measured while nothing else runs."""
-
-    alone_attempt: str | None = None
-    """Attempt that is measured so."""
-
     @property
     def trials(self) -> list[Queued]:
         """Those that are not canaries."""
         return [(trial, attempt) for trial, attempt in self.group if not trial.is_canary]
-
-    @property
-    def has_canary_alone(self) -> bool:
-        """True if the next attempt is to be measured while nothing else runs."""
-        return self.wants_alone and bool(self.group) and self.group[0][0].is_canary
 
     def take(self, *, now: float) -> Queued:
         """Take the next trial, or a canary that is due; `now` is by the monotonic clock, in s."""
@@ -64,7 +48,6 @@ class SlotQueue:
         if self.canary is not None and is_due:
             self.group.appendleft((self.canary, 1))
         trial, attempt = self.group.popleft()
-        self.wants_alone = False
         if trial.is_canary:
             self.canary_at = now
         return trial, attempt
@@ -96,16 +79,6 @@ class SlotQueue:
         as_large = [t for t, _ in self.trials if t.point.workers >= trial.point.workers]
         self.group.insert(len(as_large), (trial, attempt))
 
-    def measure_alone(self, canary: Trial) -> None:
-        """Have a canary measured next, while nothing else runs."""
-        self.group.appendleft((canary, 1))
-        self.wants_alone = True
-
-    def take_canary_alone(self) -> Queued:
-        """Take out the canary that was to be measured alone."""
-        self.wants_alone = False
-        return self.group.popleft()
-
     def watch(self, sweep: Sweep, canaries: Canaries) -> None:
         """Put the canary of the first trial, whose world is the largest, at both ends."""
         first = self.group[0][0]
@@ -132,36 +105,6 @@ class SlotQueue:
         self.canary = None
         if self.group:
             self.watch(sweep, canaries)
-
-
-class MeasuredAlone:
-    """Canaries that were measured alone, or are to be: of a point, or of the cluster."""
-
-    def __init__(self, sweep: Sweep) -> None:
-        self._shares_nodes = sweep.resources.share_nodes
-        self._keys: set[str] = set()
-        self._failures = Counter[str]()
-
-    def note_cluster(self) -> None:
-        """Note that the results have the interference of the cluster already."""
-        self._keys.add(_OF_CLUSTER)
-
-    def is_wanted(self, canary: Task) -> bool:
-        """True once for each key: this canary is the one to be measured alone."""
-        key = self._key(canary)
-        is_new = key not in self._keys
-        self._keys.add(key)
-        return is_new
-
-    def failed(self, canary: Task) -> None:
-        """Have a later canary measured alone in the place of one that could not be."""
-        key = self._key(canary)
-        self._failures[key] += 1
-        if self._failures[key] < ATTEMPTS:
-            self._keys.discard(key)
-
-    def _key(self, canary: Task) -> str:
-        return canary.point_id if self._shares_nodes else _OF_CLUSTER
 
 
 def largest_world(group: Iterable[Queued]) -> World:

@@ -52,9 +52,6 @@ class SlotActor:
     None where Ray chooses them.
     """
 
-    is_up: bool = False
-    """True once an attempt of its session has ended, and the session goes on."""
-
     attempt_began: float | None = None
     """Time at which its attempt was handed out, by the monotonic clock; None without one."""
 

@@ -2,10 +2,11 @@
 
 Readers; imports pandas in functions alone. In reading order:
 
-    complete     what follows from the numbers of a row, and which of them contradict each other
-    table        rows of files, whose columns are those of results
-    import_rows  names points and trials of a table's rows, and stores what is new
-    to_csv       CSV of trials
+    complete      what follows from the numbers of a row, and which of them contradict each other
+    serving_json  results of `vllm bench serve` and aiperf, as rows
+    table         rows of files, whose columns are those of results
+    import_rows   names points and trials of a table's rows, and stores what is new
+    to_csv        CSV of trials
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ def store_table(
     """Import a table as results of the harness `imported`.
 
     Args:
-        table: a file, as `read_table` takes it. It has the name of the rows' environment.
+        table: a file, as `read_table` takes it. It has the name of the rows' environment; of a
+            JSON result, which is one row, its folder has it.
         names: columns of the table, by the column of results that each gives.
         results: folder or URI of the results.
         say: takes lines for the user, while another run holds the place.
@@ -47,6 +48,8 @@ def store_table(
         StorageError: the results can't be written.
     """
     source = Path(table).stem
+    if Path(table).suffix == ".json":
+        source = Path(table).resolve().parent.name
     rows, types = read_table(Path(table), names)
     complete: list[dict[str, Any]] = []
     places: dict[tuple[str, str], list[str]] = {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.errors import SweepError, did_you_mean, quoted
 from dtsweep.foreign_tables.complete import RATES, SHARES, TIMES
+from dtsweep.foreign_tables.serving_json import serving_row
 from dtsweep.results.local_files import OddFileError, read_file
 from dtsweep.results.parquet import arrow_table
 from dtsweep.sweep.point_axes import AXES
@@ -55,6 +56,9 @@ _GIVEN = (
     "energy_j_per_sample",
     "usd_per_hour",
     "loss_last",
+    "first_token_s",
+    "per_token_s",
+    "requests_lost",
 )
 """Columns of results that a table can give."""
 
@@ -69,7 +73,7 @@ _KINDS = {
 def read_table(
     table: Path, names: Mapping[str, str]
 ) -> tuple[list[dict[str, Any]], dict[str, type]]:
-    """Read a CSV, JSON lines or Parquet file, as its ending says.
+    """Read a CSV, JSON, JSON lines or Parquet file, as its ending says.
 
     Args:
         table: the file.
@@ -119,10 +123,12 @@ def _frame(data: bytes, ending: str) -> pd.DataFrame:
         return frame.dropna(how="all")
     if ending in (".jsonl", ".ndjson"):
         frame = pd.DataFrame([json.loads(line) for line in data.split(b"\n") if line.strip()])
+    elif ending == ".json":
+        frame = pd.DataFrame([serving_row(data)])
     elif ending == ".parquet":
         frame = pd.read_parquet(io.BytesIO(data)).reset_index(drop=True)
     else:
-        raise ValueError("its ending is none of .csv, .jsonl, .ndjson, .parquet")
+        raise ValueError("its ending is none of .csv, .json, .jsonl, .ndjson, .parquet")
     frame.index += 1
     return frame
 

@@ -34,35 +34,6 @@ def on_frontier(costs: _Costs) -> _Flags:
     return is_on_frontier
 
 
-def on_frontiers(draws: _Costs) -> _Flags:
-    """Mark the rows of each draw that no other row of it dominates, as `on_frontier` does.
-
-    Args:
-        draws: (draws, points, objectives), all known.
-
-    Returns:
-        (draws, points), True on the frontier of the draw.
-    """
-    if draws.shape[2] != 2:
-        return np.array([on_frontier(costs) for costs in draws])
-    # From the best first objective on, a row is beaten if an earlier one is as good in the second.
-    first, second = draws[:, :, 0], draws[:, :, 1]
-    order = np.lexsort((second, first), axis=1)
-    first = np.take_along_axis(first, order, axis=1)
-    second = np.take_along_axis(second, order, axis=1)
-    least = np.minimum.accumulate(second, axis=1)
-    is_new = np.ones(order.shape, dtype=np.bool_)
-    is_new[:, 1:] = least[:, 1:] < least[:, :-1]
-    # Equal rows follow each other; they don't dominate each other.
-    places = np.arange(order.shape[1])
-    newest = np.maximum.accumulate(np.where(is_new, places, 0), axis=1)
-    first_of_least = np.take_along_axis(first, newest, axis=1)
-    is_equal = (second == least) & (first == first_of_least)
-    is_on_frontier = np.empty(order.shape, dtype=np.bool_)
-    np.put_along_axis(is_on_frontier, order, is_equal, axis=1)
-    return is_on_frontier
-
-
 def hypervolume_of(costs: _Costs, reference: NDArray[np.float64]) -> float:
     """Measure the volume between a reference point and the rows that dominate it.
 
@@ -99,33 +70,14 @@ def knee_of(costs: _Costs) -> int | None:
     """
     if not len(costs):
         return None
-    row = int(knees_of(costs[None], np.ones((1, len(costs)), dtype=np.bool_))[0])
-    return None if row < 0 else row
-
-
-def knees_of(draws: _Costs, is_on_frontier: _Flags) -> NDArray[np.intp]:
-    """Find the knee of each draw, as `knee_of` does.
-
-    Args:
-        draws: (draws, points, objectives), smaller is better.
-        is_on_frontier: (draws, points), of each draw at least one.
-
-    Returns:
-        (draws,) its row; -1 without one.
-    """
-    is_inside = is_on_frontier[:, :, None]
-    best = np.where(is_inside, draws, np.inf).min(axis=1, keepdims=True)
-    worst = np.where(is_inside, draws, -np.inf).max(axis=1, keepdims=True)
+    best, worst = costs.min(axis=0), costs.max(axis=0)
     # A cost of 0 has an infinite logarithm.
     with np.errstate(invalid="ignore"):
-        size = np.where(worst > best, worst - best, np.inf)
-        scaled = (draws - best) / size
-    sums = np.where(is_on_frontier, scaled.sum(axis=2), np.inf)
-    rows = sums.argmin(axis=1)
+        sums = ((costs - best) / np.where(worst > best, worst - best, np.inf)).sum(axis=1)
     # The ends of two objectives have the sum 1, as has all that lies on the line between them.
-    is_best = is_inside & (draws == best) & (worst > best)
-    is_end = is_best.any(axis=2)
-    ends = np.where(is_end, sums, np.inf).min(axis=1)
+    is_end = ((costs == best) & (worst > best)).any(axis=1)
+    row = int(sums.argmin())
     # Of one row, or of equal ones, no objective has ends.
-    is_knee = (sums.min(axis=1) < ends - 1e-9) & np.isfinite(ends)
-    return np.where(is_knee, rows, -1)
+    if not is_end.any() or not sums[row] < sums[is_end].min() - 1e-9:
+        return None
+    return row

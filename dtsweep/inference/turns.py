@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _COLUMNS = {
     "samples_per_s": ("turn_samples_per_s", 1),
     "tokens_per_s": ("turn_samples_per_s", 1),
-    "goodput": ("turn_samples_per_s", 1),
     "usd_per_million_samples": ("turn_samples_per_s", -1),
     "latency_s": ("turn_latency_s", 1),
 }

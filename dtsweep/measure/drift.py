@@ -19,7 +19,7 @@ class Level(NamedTuple):
     """Of the 95 % interval, as a share of the mean; nan where it is unknown."""
 
 
-class Change(NamedTuple):
+class _Change(NamedTuple):
     """Relative difference of two levels, with its margin of error."""
 
     share: Any
@@ -37,10 +37,10 @@ class Change(NamedTuple):
         return ~(self.is_drift | (self.half_width <= CANARY_DRIFT))
 
 
-def change(now: Level, then: Level) -> Change:
+def change(now: Level, then: Level) -> _Change:
     """Compare two levels."""
     ratio = now.step_s / then.step_s
-    return Change(ratio - 1, ratio * np.hypot(now.half_width, then.half_width))
+    return _Change(ratio - 1, ratio * np.hypot(now.half_width, then.half_width))
 
 
 def median_of(levels: Level) -> Level:

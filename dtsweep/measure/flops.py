@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import GeneratorType
 from typing import Any
 
 import torch
@@ -106,7 +105,8 @@ def count_flops(
     """
     counted = _count_once(workload, model, precision, device, checkpointing, serves=serves).flops
     model_flops = given_flops(workload)
-    if model_flops is None:
+    # What a workload gives is of forward and backward.
+    if model_flops is None or serves:
         return counted
     if counted is None or counted.hardware_per_sample is None:
         return Flops(model_flops, None)
@@ -223,9 +223,10 @@ def _counts(
             set_seed(0)
             # Nor is a first gradient added to another.
             shapes.zero_grad(set_to_none=True)
-            forward = functools.partial(workload_copy.loss, shapes, batch)
             if serves:
                 forward = functools.partial(_serve, workload_copy, shapes, batch)
+            else:
+                forward = functools.partial(workload_copy.loss, shapes, batch)
             counts.append(_count(forward, precision, device))
         tallies, recorders = zip(*counts, strict=True)
         return list(tallies), list(recorders)
@@ -235,7 +236,7 @@ def _counts(
 def _serve(workload: Any, model: nn.Module, batch: Any) -> None:
     """Make all outputs of a batch."""
     outputs = workload.serve(model, batch)
-    if isinstance(outputs, GeneratorType):
+    if isinstance(outputs, Iterator):
         deque(outputs, maxlen=0)
 
 

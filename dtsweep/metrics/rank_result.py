@@ -188,18 +188,6 @@ class TrialColumns:
     recompiles: int | None = None
     """Graphs that it compiled inside the window."""
 
-    noise_scale: float | None = None
-    """Gradient noise scale of the model after its window, in samples."""
-
-    noise_scale_low: float | None = None
-    """Lower end of its 95 % interval."""
-
-    noise_scale_high: float | None = None
-    """Upper end; None where it is unknown."""
-
-    noise_scale_reason: str | None = None
-    """Reason why it was not measured."""
-
     target_loss: float | None = None
     """Loss to which it was trained before the window; None where it was not."""
 
@@ -223,6 +211,21 @@ class TrialColumns:
 
     loss_by: str | None = None
     """Source of the loss: `evaluate` of the workload, or `training`."""
+
+    requests_lost: int | None = None
+    """Requests of an open loop's window that ended with an error."""
+
+    requests_late: int | None = None
+    """Those that had no answer when the wait after the window was over."""
+
+    queue_share: float | None = None
+    """Share of the answered requests' time in which they waited for their batch to begin."""
+
+    first_token_s: float | None = None
+    """Mean time from the scheduled arrival to the first token; None without tokens."""
+
+    per_token_s: float | None = None
+    """Mean time from a token to the next; None without several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,6 +343,10 @@ class Measured(RankColumns, TrialColumns):
             return np.ones(measured, dtype=np.bool_)
         # The measured steps are the window's last: a warm-up that is found in it comes first.
         return ~np.asarray(self.dropped, dtype=np.bool_)[-measured:]
+
+    def answered(self) -> Measured:
+        """Leave out the requests of an open loop that were not answered."""
+        return self._with_steps(np.isfinite(self.steps["step_s"]))
 
     def while_training(self) -> Measured:
         """Leave out the steps in which it did not train, where workers are drawn."""

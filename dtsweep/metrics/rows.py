@@ -32,7 +32,7 @@ from dtsweep.metrics.summary import (
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.results.statuses import WRONG
 from dtsweep.secret import hidden
-from dtsweep.sweep.modes import AS_WRITTEN
+from dtsweep.sweep.modes import AS_WRITTEN, OPEN_LOOP
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import Task
@@ -133,7 +133,9 @@ def trial_row(
         row["flags"] = device_flags(
             row["flags"], ranks, devices=devices, needs_energy=task.measure.energy
         )
-        row |= plausibility_columns(point, row, facts, results)
+        if point.sync != OPEN_LOOP:
+            # Requests overlap: no sum of them is a time.
+            row |= plausibility_columns(point, row, facts, results)
         if point.sync == AS_WRITTEN:
             row |= counted_columns(point, ranks, row)
     if any(result.left_state for result in results.values()):
@@ -297,18 +299,20 @@ def _rank_row(rank: int, facts: _FactsByRank, results: _ResultsByRank) -> Row:
 
 
 def _measured_columns(measured: Measured, *, is_alone: bool) -> Row:
-    seconds = measured.of_part("step_s")
+    answered = measured.answered()
+    seconds = answered.of_part("step_s")
+    means = {}
+    # A replica's rank has none: the client's has all requests.
+    if len(seconds):
+        names = ["step_s", *(name for name in PHASE_COLUMNS if name in measured.steps)]
+        means = {name: float(answered.of_part(name).mean()) for name in names}
+        means["step_mean_s"] = means.pop("step_s")
     return {
         **measured.telemetry,
         **({"threads": measured.threads} if measured.threads else {}),
         **_stored(measured, RankColumns),
         "steps": len(seconds),
-        "step_mean_s": float(seconds.mean()),
-        **{
-            name: float(measured.of_part(name).mean())
-            for name in PHASE_COLUMNS
-            if name in measured.steps
-        },
+        **means,
         "work_s": own_work(measured.while_training(), is_alone=is_alone),
         **staleness_columns(measured.staleness),
         **staleness_counts(measured.staleness),

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.measure.statistics import Series, correlation_time, least_values, quantile_interval
+from dtsweep.measure.statistics import (
+    Series,
+    correlation_time,
+    least_values,
+    mean_half_width,
+    quantile_interval,
+    reported_half_width,
+    standard_error,
+)
 from dtsweep.measure.stopping import LIMITS
 from dtsweep.measure.warmup import Steadiness, spikes
 from dtsweep.metrics.breakdown import (
@@ -24,12 +33,12 @@ from dtsweep.metrics.flags import flags
 from dtsweep.metrics.rank_result import Measured, trained_in_window
 from dtsweep.metrics.skew import skew_columns
 from dtsweep.metrics.window_view import WindowView, dropped_share, view_of, window_s
-from dtsweep.sweep.modes import latency_column
+from dtsweep.sweep.modes import OPEN_LOOP, latency_column
 from dtsweep.sweep.point import Point, tokens_per_sample
-from dtsweep.sweep.settings import LEAST_HALF_WIDTH
+from dtsweep.sweep.settings import LEAST_HALF_WIDTH, P99_FROM
 
-P99_FROM = 100
-"""Steps from which on a 99th percentile is given."""
+_BINS = 48
+"""Bins of a window in which the answers of an open loop are counted."""
 
 TAILS = {"step_p90_s": 0.90, "step_p95_s": 0.95, "step_p99_s": 0.99}
 """Columns that only long windows have an interval of, and their quantiles."""
@@ -120,6 +129,8 @@ def columns_of_steps(
     point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], wanted: float | None
 ) -> Row:
     """Give those of `trial_columns` that are made from steps alone; same arguments."""
+    if point.sync == OPEN_LOOP:
+        return _columns_of_requests(point, ranks, wanted=wanted)
     view = view_of(point, ranks)
     steady_state = ranks[0].steadiness
     assert steady_state is not None, "mark_warmup comes first"
@@ -153,6 +164,59 @@ def columns_of_steps(
     return {**row, "flags": flags(row, view.steps, view.periods, ranks, wanted=wanted)}
 
 
+def _columns_of_requests(point: Point, ranks: Sequence[Measured], *, wanted: float | None) -> Row:
+    """Columns of an open loop, all of whose requests rank 0 has sent.
+
+    Those that were not answered count in percentiles, as slower than all others.
+    """
+    first = ranks[0].answered()
+    answered = first.of_part("step_s")
+    mean_s = float(answered.mean())
+    view = WindowView(
+        steps=answered,
+        strata=np.zeros(len(answered), np.int64),
+        periods=answered,
+        rate=0.0,
+        share=_share_of(reported_half_width(answered), mean_s),
+        error=_share_of(standard_error(answered), mean_s),
+        unanswered=len(ranks[0].of_part("step_s")) - len(answered),
+    )
+    noticed = dict.fromkeys(flag for rank in ranks for flag in rank.flags)
+    if view.share is None or view.share > (wanted or math.inf):
+        noticed["imprecise"] = None
+    return {
+        **window_columns(point, view),
+        **_rates(point, _completions(view, first)),
+        "half_width": view.share,
+        "stop_reason": first.stop_reason,
+        "warmup_steps": first.skipped_steps,
+        "measured_steps": len(answered),
+        "window_s": first.window_s,
+        **{name: mean_phase_s([first], name) for name in PHASE_COLUMNS},
+        "flags": [*noticed],
+    }
+
+
+def _completions(view: WindowView, first: Measured) -> WindowView:
+    """View with the rate at which answers came in the window, and its error by bins of time."""
+    ends = first.steps["start_s"] + first.steps["step_s"]
+    count = int(((ends >= 0) & (ends < first.window_s)).sum())
+    bins = max(1, min(_BINS, count // 2))
+    counts = np.histogram(ends, bins=bins, range=(0.0, first.window_s))[0].astype(np.float64)
+    return replace(
+        view,
+        rate=count / first.window_s,
+        share=_share_of(mean_half_width(counts), count / bins),
+        error=_share_of(standard_error(counts), count / bins),
+    )
+
+
+def _share_of(half: float | None, mean: float) -> float | None:
+    if half is None or not mean:
+        return None
+    return half / mean
+
+
 def staleness_columns(staleness: Sequence[int]) -> Row:
     """Mean and largest number of updates by others between a pull and its push."""
     if not len(staleness):
@@ -173,7 +237,8 @@ def staleness_counts(staleness: Sequence[int]) -> Row:
 
 def window_columns(point: Point, view: WindowView) -> Row:
     """Rates and step times with their intervals, the frontier's latency among them."""
-    row = {**_rates(point, view), **_mean(view), **_step_times(view.steps, view.strata)}
+    times = _step_times(view.steps, view.strata, unanswered=view.unanswered)
+    row = {**_rates(point, view), **_mean(view), **times}
     latency = latency_column(point.semantics, period=point.period)
     return row | {
         f"latency_s{end}": row[f"{latency}{end}"] for end in ("", "_low", "_high", "_error")
@@ -212,22 +277,31 @@ def _mean(view: WindowView) -> Row:
     return row
 
 
-def _step_times(steps: Series, strata: NDArray[np.int64]) -> Row:
+def _step_times(steps: Series, strata: NDArray[np.int64], *, unanswered: int) -> Row:
+    # A quantile of all is a higher one of the answered, and unknown among the others.
+    of_answered = 1 + unanswered / len(steps)
     row: Row = {
-        "step_p90_s": float(np.quantile(steps, 0.9)),
-        "step_max_s": float(steps.max()),
+        "step_p90_s": None,
+        "step_max_s": None,
         "step_cv": None,
         "effective_steps": None,
         "insufficient": [],
     }
+    if not unanswered:
+        row["step_max_s"] = float(steps.max())
+    if 0.9 * of_answered <= 1:
+        row["step_p90_s"] = float(np.quantile(steps, 0.9 * of_answered))
     if len(steps) > 1:
         row["step_cv"] = float(steps.std(ddof=1) / steps.mean())
     if len(steps) > 2:
         row["effective_steps"] = len(steps) / correlation_time(steps, strata=strata)
     for name, p in {"p50": 0.5, "p95": 0.95, "p99": 0.99}.items():
-        value = float(np.quantile(steps, p))
-        interval = quantile_interval(steps, p, strata=strata)
         row |= dict.fromkeys(f"step_{name}_s{end}" for end in ("", "_low", "_high", "_error"))
+        if p * of_answered > 1:
+            row["insufficient"].append(name)
+            continue
+        value = float(np.quantile(steps, p * of_answered))
+        interval = quantile_interval(steps, p * of_answered, strata=strata)
         if name != "p99" or len(steps) >= P99_FROM:
             row[f"step_{name}_s"] = value
         if interval is None:

@@ -21,6 +21,7 @@ from dtsweep.measure.statistics import (
 )
 from dtsweep.measure.warmup import Steadiness, steadiness
 from dtsweep.metrics.rank_result import Measured, Steps, samples_of
+from dtsweep.sweep.modes import OPEN_LOOP
 from dtsweep.sweep.point import Point
 
 
@@ -38,6 +39,8 @@ def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
     """
     if not ranks:
         return []
+    if point.sync == OPEN_LOOP:
+        return [_as_sent(rank) for rank in ranks]
     windows = [rank.steps["part"] == "window" for rank in ranks]
     series = [rank.steps["step_s"][window] for rank, window in zip(ranks, windows, strict=True)]
     in_step = not point.is_asynchronous and len({len(times) for times in series}) == 1
@@ -64,6 +67,13 @@ def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
     return marked
 
 
+def _as_sent(rank: Measured) -> Measured:
+    """Requests with the warm-up that their client has sent, whatever their latencies are."""
+    steps = {**rank.steps, "warmup": rank.steps["part"] == "warmup"}
+    steadiness = Steadiness(start=0, drift=None, is_sure=False)
+    return replace(rank, steps=steps, steadiness=steadiness)
+
+
 @dataclass(frozen=True, kw_only=True)
 class WindowView:
     """The ranks' windows as one series, and what it says of the rate."""
@@ -88,6 +98,9 @@ class WindowView:
 
     error: float | None
     """The standard error of both, as a share of them."""
+
+    unanswered: int = 0
+    """Requests of an open loop that are slower than all of the steps."""
 
 
 def view_of(point: Point, ranks: Sequence[Measured]) -> WindowView:

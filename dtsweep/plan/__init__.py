@@ -15,6 +15,6 @@ Any process; no Ray. In reading order:
     search_worth    worth of points for the question: expected gain, chance to beat the answer
     search_policy   few points by expected gain, then rounds of the contenders
     plan            what is done, what is to do, in which order; choice of the policy
-    cost            what a plan should cost, by the nodes of its worlds; nodes that it can use
+    needed_nodes    nodes that a sweep can use at once
     batches         plan after plan of a run, as its policy asks for more; one plan, for Python
 """

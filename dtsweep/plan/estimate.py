@@ -17,7 +17,6 @@ from dtsweep.plan.trial import (
     has_canaries,
     sessions_of,
 )
-from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure, Sweep
 
 _LEAST_S = 0.5
@@ -64,13 +63,12 @@ def expected_duration(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> Dura
     """Expect what finished trials took, else windows between the shortest and the longest."""
     measured = len(_took_s(rows, are_canaries=False))
     factor = MEASURED_FACTOR if measured else ASSUMED_FACTOR
-    seconds = sum(seconds for _, seconds in session_times(sweep, trials, rows))
-    seconds /= sweep.resources.concurrent
+    seconds = sum(session_times(sweep, trials, rows)) / sweep.resources.concurrent
     return Duration(seconds / factor, seconds * factor, measured)
 
 
-def session_times(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> list[tuple[World, float]]:
-    """Expect the seconds of each session, with its largest world, if none fails and nodes stay."""
+def session_times(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> list[float]:
+    """Expect the seconds of each session, if none fails and nodes stay."""
     took = _took_s(rows, are_canaries=False)
     each_start_s, canary_s = start_s(rows), _canary_s(sweep, rows)
     nests = sweep.measure.nested and not sweep.measure.fresh
@@ -84,8 +82,7 @@ def session_times(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> list[tup
             seconds += len(session) * _TRAINING_SHARE * goal.longest_s
         if has_canaries(sweep, session):
             seconds += 2 * canary_s
-        largest = max(session, key=lambda trial: trial.point.workers)
-        times.append((largest.point.world, seconds))
+        times.append(seconds)
     return times
 
 

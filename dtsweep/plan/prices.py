@@ -16,7 +16,7 @@ SPOT = "@spot"
 """Ending of a node type whose node is a spot node by its label."""
 
 _COUNTED = re.compile(r"(.+?):(\d+(?:\.\d+)?)(?:\+|$)")
-_NUMBERS = ("usd_per_hour", "spot_usd_per_hour", "cpus", "gpus")
+_NUMBERS = ("usd_per_hour", "spot_usd_per_hour")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,22 +29,6 @@ class PricedType:
 
     spot_usd_per_hour: float | None = None
     """Price of a spot node; None where it is not given."""
-
-    cpus: float | None = None
-    """CPUs of a node; None where they are not given."""
-
-    gpus: float | None = None
-    """GPUs of a node; None where neither CPUs nor GPUs are given."""
-
-    @property
-    def resources(self) -> dict[str, float] | None:
-        """Resources of a node, as Ray names them; None where they are not given."""
-        if self.cpus is None and self.gpus is None:
-            return None
-        resources = {"GPU": self.gpus or 0.0}
-        if self.cpus is not None:
-            resources["CPU"] = self.cpus
-        return resources
 
     def price(self, *, spot: bool) -> float | None:
         """Price of a node for an hour in USD; None where it is not given."""
@@ -184,7 +168,7 @@ def _type_of(file: Path, name: str, table: Any) -> PricedType:
         for key in _NUMBERS
         if table.get(key) is not None
     }
-    if not numbers.keys() & {"usd_per_hour", "spot_usd_per_hour"}:
+    if not numbers:
         raise SweepError(f"{place} needs usd_per_hour: USD for one node for one hour")
     return PricedType(name=name, **numbers)
 

@@ -40,7 +40,7 @@ class RateSearch:
     _met: dict[frozenset[str], Mapping[str, bool]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """Points that meet the condition, by the attempts that this rests on: it changes no answer."""
+    """Points that meet the condition, by points and their attempts: it changes no answer."""
 
     def rounds(
         self, points: Sequence[Point], rows: Rows, *, over: Collection[str] = ()
@@ -79,12 +79,12 @@ class RateSearch:
         return batch
 
     def _is_met(self, rows: Rows, chosen: Sequence[Point]) -> Mapping[str, bool]:
-        """Whether chosen points meet the condition, by their first launches; failed ones don't."""
+        """Find out which chosen points meet the condition at first; failed ones don't."""
         if not chosen:
             return {}
         names = {identity(point) for point in chosen}
         first = [row for row in rows if row["repeat"] == 1 and row["point_id"] in names]
-        key = frozenset(row["attempt_id"] for row in first)
+        key = frozenset([*names, *(row["attempt_id"] for row in first)])
         if key not in self._met:
             found = {}
             if any(row["status"] == "ok" for row in first):
@@ -93,7 +93,7 @@ class RateSearch:
         return self._met[key]
 
     def _measured(self, first: Rows, names: Collection[str]) -> dict[str, bool]:
-        """Whether measured points meet the condition; a point without what it asks for does not."""
+        """Find out which measured points meet it; one without what it asks for does not."""
         # Its imports take longer than a plan without results.
         from dtsweep.analysis.study import Study
         from dtsweep.analysis.where import parse_condition

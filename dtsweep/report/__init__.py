@@ -10,20 +10,20 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     next_step       the run that would decide, in words
     scaling_words   where one more worker stops paying
     doubts          what not to use and what not to compare, said above the tables
-    compiled_pairs  points that differ in `compile` alone, compared
     notes           how the numbers of the report came about, said below them
     frontiers       points of one product, and what can be said of the first two
     code            a point as code for dtsweep, and as the shell command of a script
     alternatives    points that are better in another respect
     lead            lead over the next point and over the plain choice
-    limits          limits of points, and axes to try next
+    limits          limits of points
     answer          the answer in six lines: what to take, how sure it is, what to do next
     recommendation  a recommendation in words, and as JSON values
     advice          goal of a report, its recommendations, and the points on frontiers
     tables          table columns of points and of scaling
     to_target       trainings to a target: a section
     grids           grids of as many workers next to each other: a section
-    costs           what runs have cost, and what was lost of it: a section
+    queues          latencies of open loops next to a simulated queue's: a section
+    later_prices    prices of nodes that are given after the runs
     sections        the certificate of a search
     content         what the report says, computed once; the renderers below show it
     of_results      content of the report of opened results, with its sections

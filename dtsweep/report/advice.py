@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def goal_asked(study: Study, *, minimize: Sequence[str], maximize: Sequence[str]) -> Goal:
-    """Goal of a report: its one objective; that of the results where it has several."""
+    """Goal of a report: its one objective; the results' goal where it has several."""
     if len((*minimize, *maximize)) != 1:
         return study.goal
     return Goal(minimize=next(iter(minimize), None), maximize=next(iter(maximize), None))
@@ -31,8 +31,8 @@ def recommended_in(
 
     Args:
         study: of the results.
-        goal: that of the results, or what a report is asked for.
-        where: a condition that points have to meet in addition to that of the goal.
+        goal: the results' goal, or what a report is asked for.
+        where: a condition that points have to meet in addition to the goal's own.
     """
     conditions = [condition for condition in (goal.where, where) if condition]
     if len(conditions) > 1:

@@ -7,7 +7,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.report import recommendation
-from dtsweep.report.limits import bounds_json
 from dtsweep.report.records import records_of
 from dtsweep.sweep.values import python_value
 
@@ -35,7 +34,7 @@ def report_json(content: Content) -> dict[str, Any]:
             for item, advice in zip(content.recommendations, content.advice, strict=False)
         ],
         "remarks": [one.as_json() for one in _remarks(content)],
-        "bottlenecks": bounds_json(content.bounds),
+        "bottlenecks": records_of(content.bounds),
         "frontiers": [_words_of(frontier) for frontier in frontiers],
         "frontier": [row for frontier in frontiers for row in records_of(frontier.points)],
         "differences": [row for frontier in frontiers for row in _differences_of(frontier)],
@@ -47,6 +46,7 @@ def report_json(content: Content) -> dict[str, Any]:
         "unmeasured": records_of(content.unmeasured),
         "time_to_loss": [],
         "grids": [],
+        "queueing": [],
     }
     for section in content.sections:
         values.update(section.as_json())

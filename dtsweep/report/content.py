@@ -23,7 +23,7 @@ from dtsweep.errors import LABEL_SHOWN, shortened
 from dtsweep.report.advice import frontier_answer, goal_asked, recommended_in
 from dtsweep.report.doubts import conditions_on, doubts_on, unsound_doubts
 from dtsweep.report.frontiers import Frontier, frontiers_of
-from dtsweep.report.labels import model_columns, point_key, point_label, varying_columns
+from dtsweep.report.labels import model_columns, point_label, varying_columns
 from dtsweep.report.limits import limits_on
 from dtsweep.report.notes import counts_of, notes_on
 from dtsweep.report.recommendation import Advice, advice_on
@@ -127,7 +127,7 @@ class Content:
     bounds: pd.DataFrame
     """Rows of `dtsweep.analysis.bottleneck`, one per point."""
     limits: Sequence[Remark]
-    """Axes to try next, and a count of the limits of the points on frontiers."""
+    """Count of the limits of the points on frontiers."""
     frontiers: Sequence[Frontier]
     """One per semantics, model and environment, exact updates first; empty without `ok` trials."""
     scaling: Sequence[Scaling]
@@ -233,7 +233,6 @@ def content_of(
     selected = study.where(where)
     ladders = _scaling(selected, label_columns)
     worth = _worth(selected, ladders)
-    bounds = _without_workers(bounds, ladders, worth)
     goal = goal_asked(study, minimize=minimize, maximize=maximize)
     recommended, why_none = recommended_in(study, goal, where=where)
     return Content(
@@ -247,7 +246,7 @@ def content_of(
         advice=advice_on(recommended, varying, bounds) or [Advice(answer=why_none)],
         frontier_answer=frontier_answer(study, points),
         bounds=bounds,
-        limits=limits_on(recommended, [frontier.shown for frontier in frontiers], bounds),
+        limits=limits_on([frontier.shown for frontier in frontiers], bounds),
         frontiers=frontiers,
         scaling=ladders,
         worth=worth,
@@ -336,25 +335,6 @@ def _worth(study: Study, scaling: Sequence[Scaling]) -> _Worth:
         return _Worth(worthwhile=nothing, remarks=[remark("many_groups", count=groups)])
     pays = worthwhile(study)
     return _Worth(worthwhile=pays, remarks=scaling_remarks(pays))
-
-
-def _without_workers(
-    bounds: pd.DataFrame, ladders: Sequence[Scaling], worth: _Worth
-) -> pd.DataFrame:
-    """Leave the advice to try more workers out, at points from where on one more doesn't pay."""
-    import pandas as pd
-
-    known = worth.worthwhile.dropna(subset=["pays_to"])
-    steps = [part.rows for part in ladders if part.per == "worker"]
-    if known.empty or not steps:
-        return bounds
-    rows = pd.concat(steps).merge(known[["group", "pays_to"]], on="group")
-    names = {point_key(row) for row in rows[rows["workers"] >= rows["pays_to"]].to_dict("records")}
-    kept = [
-        [axis for axis in row["next_axes"] if axis.axis != "workers" or point_key(row) not in names]
-        for row in bounds.to_dict("records")
-    ]
-    return bounds.assign(next_axes=pd.Series(kept, index=bounds.index, dtype=object))
 
 
 def _unmeasured(trials: pd.DataFrame) -> pd.DataFrame:

@@ -5,11 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dtsweep.analysis.canaries import (
-    INTERFERENCE_COLUMNS,
-    Interference,
-    interference_over,
-)
 from dtsweep.analysis.ladders import far_above_linear
 from dtsweep.analysis.launches import has_caution, without_canaries
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
@@ -56,7 +51,6 @@ def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> 
         *not_used,
         *_joined(measured),
         *_environments(measured),
-        *_interference(study.frame, zone=study.zone),
     ]
 
 
@@ -100,32 +94,6 @@ def _because(reason: object) -> str:
     if not isinstance(reason, str) or not reason:
         return ""
     return f": {reason.rstrip('.')}"
-
-
-def _interference(rows: pd.DataFrame, *, zone: float) -> list[Remark]:
-    """State that trials slowed each other down by more than the indifference zone.
-
-    Args:
-        rows: of trials and canaries.
-        zone: indifference zone, as a share.
-    """
-    frame = rows.reindex(columns=list(INTERFERENCE_COLUMNS))
-    records = [dict(zip(INTERFERENCE_COLUMNS, row, strict=True)) for row in frame.to_numpy()]
-    interference = interference_over(records, zone=zone)
-    if interference is None:
-        return []
-    return [on_interference(interference, zone=zone)]
-
-
-def on_interference(interference: Interference, *, zone: float) -> Remark:
-    """Say how much trials slowed each other down, and what to do."""
-    return remark(
-        "interference",
-        concurrent=interference.concurrent,
-        share=interference.share,
-        zone=zone,
-        advised=interference.advised,
-    )
 
 
 def _implausible(trials: pd.DataFrame, varying: Sequence[str]) -> list[Remark]:

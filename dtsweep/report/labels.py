@@ -120,7 +120,7 @@ def model_label(row: pd.Series[Any], model_settings: Sequence[str]) -> str:
 
     An example is "workload.layers=2".
     """
-    if label := _settings_label(row, model_settings):
+    if label := settings_label(row, model_settings):
         return label
     digest = row["model_digest"]
     return f"model {one_line(digest)}" if isinstance(digest, str) else "model unknown"
@@ -170,7 +170,7 @@ def point_label(row: Mapping[Any, Any] | pd.Series[Any], varying: Sequence[str])
         for axis in varying
         if axis not in ("sync", *MODE_FIELDS, "compression", *COMPRESSION_FIELDS, *BATCH_SHAPE)
     ]
-    labels = (mode, mode_settings, _compression_label(row), _settings_label(row, further_axes))
+    labels = (mode, mode_settings, _compression_label(row), settings_label(row, further_axes))
     return one_line(" ".join(filter(None, labels)))
 
 
@@ -206,7 +206,7 @@ def trial_labels(rows: pd.DataFrame, varying: Sequence[str]) -> list[str]:
     return [trial_label(row, varying) for row in rows.to_dict("records")]
 
 
-def _settings_label(row: Mapping[Any, Any] | pd.Series[Any], columns: Sequence[str]) -> str:
+def settings_label(row: Mapping[Any, Any] | pd.Series[Any], columns: Sequence[str]) -> str:
     """Name settings of a row, those that are null or off left out: "bf16 workload.layers=2"."""
     import pandas as pd
 

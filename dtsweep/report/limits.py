@@ -1,4 +1,4 @@
-"""Limits of points in remarks and in table columns, and axes to try next."""
+"""Limits of points in remarks and in table columns."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from dtsweep.analysis.launches import rows_of
 from dtsweep.inference.spread import POINT
 from dtsweep.report.labels import point_key
 from dtsweep.report.notes import counts_of
-from dtsweep.report.records import records_of
 from dtsweep.report.remarks import Remark, one_line_remark, remark
 from dtsweep.results.schema import IMPORTED
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from dtsweep.analysis.recommend import Recommendation
 
 _UNKNOWN = "not known"
 """Text for a point without a bound."""
@@ -48,27 +45,17 @@ def limit_of(point: pd.Series[Any], bounds: pd.DataFrame) -> list[Remark]:
     return [one_line_remark("limit_unknown", shorten=("reason",), reason=reason)]
 
 
-def limits_on(
-    recommended: Sequence[Recommendation], shown: Sequence[pd.DataFrame], bounds: pd.DataFrame
-) -> list[Remark]:
-    """Name axes to try next, where one point is recommended, and count the limits of points.
+def limits_on(shown: Sequence[pd.DataFrame], bounds: pd.DataFrame) -> list[Remark]:
+    """Count the limits of points; empty without points.
 
     Args:
-        recommended: of one goal.
         shown: points of each frontier.
         bounds: rows of `dtsweep.analysis.bottleneck`.
     """
     import pandas as pd
 
-    remarks = []
-    if len(recommended) == 1:
-        point = recommended[0].point.to_frame().T
-        (axes,) = rows_of_bounds(point, bounds)["next_axes"]
-        if axes:
-            remarks.append(remark("try_next", axes=[axis.axis for axis in axes]))
-    if known := [rows_of_bounds(points, bounds) for points in shown if len(points)]:
-        remarks.append(bounds_counted(pd.concat(known)))
-    return remarks
+    known = [rows_of_bounds(points, bounds) for points in shown if len(points)]
+    return [bounds_counted(pd.concat(known))] if known else []
 
 
 def rows_of_bounds(points: pd.DataFrame, bounds: pd.DataFrame) -> pd.DataFrame:
@@ -80,7 +67,7 @@ def rows_of_bounds(points: pd.DataFrame, bounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def bound_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
-    """Columns of a table by point: what limits it, the number that says so, and what to try next.
+    """Columns of a table by point: what limits it, and the number that says so.
 
     Args:
         rows: of `dtsweep.analysis.bottleneck`, in the order of the table.
@@ -88,21 +75,9 @@ def bound_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     return {
         "limited by": [bound or _UNKNOWN for bound in rows["bound"]],
         "because": list(rows["bound_reason"]),
-        "try next": [", ".join(axis.axis for axis in axes) for axes in rows["next_axes"]],
     }
 
 
 def bounds_counted(rows: pd.DataFrame) -> Remark:
     """Count points by their bound, the most frequent first."""
     return remark("bounds", counts=counts_of(rows["bound"].map(lambda bound: bound or _UNKNOWN)))
-
-
-def bounds_json(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Give rows of `dtsweep.analysis.bottleneck` as JSON values; unknown is None.
-
-    Returns:
-        One dict per point with the columns of `bottleneck`; `next_axes` is a list of dicts with
-        `axis`, `at_most_share` and `why`.
-    """
-    next_axes = rows["next_axes"].map(lambda axes: [axis._asdict() for axis in axes])
-    return records_of(rows.assign(next_axes=next_axes))

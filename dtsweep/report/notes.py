@@ -9,7 +9,6 @@ from dtsweep.analysis.canaries import WORLD
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.study import Study, launch_sigma
 from dtsweep.inference.spread import POINT
-from dtsweep.report.compiled_pairs import compiled_remarks
 from dtsweep.report.labels import model_columns, model_label
 from dtsweep.report.next_step import run_with_launches
 from dtsweep.report.remarks import Remark, remark
@@ -47,11 +46,10 @@ def notes_on(study: Study, points: pd.DataFrame) -> list[Remark]:
     remarks = [
         *_models(points),
         *_intervals(points, run=run_with_launches(study)),
+        *_noise(study, points),
+        *_switches(measured),
+        *_exchange(measured),
     ]
-    if points["frontier_probability"].notna().any():
-        remarks.append(remark("frontier_probability"))
-    remarks += [*compiled_remarks(study, points), *_noise(study, points), *_switches(measured)]
-    remarks += _exchange(measured)
     if points["compression_error"].notna().any():
         remarks.append(remark("compression_error"))
     if counts := counts_of(measured["stop_reason"].map(lambda end: _ENDS.get(end, end))):

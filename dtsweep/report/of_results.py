@@ -1,15 +1,15 @@
-"""Content of the report of opened results: what their rows say, their costs and their search."""
+"""Content of the report of opened results: what their rows say, and their search."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.analysis.queueing import queueing
 from dtsweep.analysis.study import Study
 from dtsweep.analysis.time_to_loss import time_to_loss
-from dtsweep.plan.prices import Prices
 from dtsweep.report.content import Content, Section, content_of
-from dtsweep.report.costs import cost_section
 from dtsweep.report.grids import Grids, grids_of
+from dtsweep.report.queues import Queues
 from dtsweep.report.sections import certificate_in
 from dtsweep.report.to_target import TargetTimes
 from dtsweep.results.store import Results
@@ -25,7 +25,6 @@ def content_in(
     frame: pd.DataFrame,
     *,
     with_hosts: bool,
-    prices: Prices | None = None,
     question: Question | None = None,
     **asked: Any,
 ) -> Content:
@@ -35,7 +34,6 @@ def content_in(
         store: the results.
         frame: their trials with canaries.
         with_hosts: keep what may name hosts and users.
-        prices: that hold for all rows; None for those of the runs.
         question: the one to answer, by default the results' own.
         asked: what `content_of` takes.
     """
@@ -43,14 +41,14 @@ def content_in(
         frame = shared_trials(frame)
     study = Study(frame, question=question)
     selected = study.where(asked.get("where", ""))
-    sections: list[Section] = [
-        cost_section(selected, store=store, prices=prices),
-        certificate_in(store),
-    ]
+    sections: list[Section] = [certificate_in(store)]
     to_target = time_to_loss(selected)
     if len(to_target):
         sections.append(TargetTimes(to_target))
     grids = grids_of(selected)
     if len(grids):
         sections.append(Grids(grids))
+    opened = queueing(selected)
+    if len(opened):
+        sections.append(Queues(opened))
     return content_of(study, sections=sections, **asked)

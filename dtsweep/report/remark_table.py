@@ -67,7 +67,6 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
             "`--max-launches {max_launches}` goes on, and `--goal throughput` asks for the best "
             "one."
         ),
-        "try_next": "Try next, at the recommended one: {axes:list}.",
     },
     "warning": {
         "not_measured": "{count:# point} without a number: {points:list}.",
@@ -109,11 +108,6 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
             "Measured in {count} environments (env_id): never compared with each other. Columns "
             "machine and threads of the table of ranks say what differs.{differences:lines}"
         ),
-        "interference": (
-            "Trials that ran at the same time, up to {concurrent}, took {share:share1} longer "
-            "than alone, more than the indifference zone of {zone:share1}. Run fewer: "
-            "Resources(concurrent={advised})."
-        ),
         "canaries_drifted": (
             "Drift above {limit:share} in {sessions:# session} with {trials:# trial}: {names:list}."
         ),
@@ -125,10 +119,6 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
         "objectives": "Frontiers are of {objectives:all}; the plot shows step time and throughput.",
         "only_where": (
             "Only points where {where}: {count:# point} left out, whose trials are counted above."
-        ),
-        "compiled": (
-            "Compiled by torch.compile, against the same points without it: "
-            "{verdicts:counts}.{points:lines}"
         ),
         "noise": (
             "Noise{where}: samples/s of one point differ by {sigma:share1} between launches "
@@ -166,10 +156,6 @@ SENTENCES: Mapping[Severity, Mapping[str, str]] = {
             "far launches differ."
         ),
         "interval_unknown": "No interval of {count:# point}: too few steps, or they drift.",
-        "frontier_probability": (
-            "frontier %: how often a point is on the frontier when all means are resampled within "
-            "their errors (parametric bootstrap over launches)."
-        ),
         "no_exchange_share": "Trials without a share of exchange + wait: {reasons:counts}.",
         "compression_error": (
             "error %: one compressed exchange against the mean of the values themselves."

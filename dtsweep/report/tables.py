@@ -153,16 +153,8 @@ def caution_columns(cautions: Sequence[str]) -> dict[str, list[str]]:
     return {"caution": list(cautions)}
 
 
-def standing_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
-    """Column of the probability that a point is on the frontier, where it is known."""
-    probabilities = rows["frontier_probability"]
-    if not probabilities.notna().any():
-        return {}
-    return {"frontier\n%": [_format_percent(value, digits=0) for value in probabilities]}
-
-
 def mark_columns(rows: pd.DataFrame, recommended: Sequence[pd.Series[Any]]) -> dict[str, list[str]]:
-    """Column of marks (R recommended, k knee, ? may be beaten), and of the knee's probability."""
+    """Column of marks (R recommended, k knee, ? may be beaten)."""
     names = [point_key(point) for point in recommended]
     marks = []
     for _, row in rows.iterrows():
@@ -172,12 +164,9 @@ def mark_columns(rows: pd.DataFrame, recommended: Sequence[pd.Series[Any]]) -> d
             "?": row["standing"] == "undecided",
         }
         marks.append("".join(mark for mark, is_so in is_marked.items() if is_so))
-    columns = {}
-    if any(marks):
-        columns["mark"] = marks
-    if (probabilities := rows["knee_probability"]).notna().any():
-        columns["knee\n%"] = [_format_percent(value, digits=0) for value in probabilities]
-    return columns
+    if not any(marks):
+        return {}
+    return {"mark": marks}
 
 
 def error_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
@@ -236,9 +225,9 @@ def recommendation_columns(
 
 
 def reason_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
-    """Columns of the reason for each bound, or for an unknown one, and of what to try next."""
-    columns = bound_columns(bounds)
-    return {header: columns[header] for header in ("because", "try next") if any(columns[header])}
+    """Column of the reason for each bound, or for an unknown one."""
+    reasons = bound_columns(bounds)["because"]
+    return {"because": reasons} if any(reasons) else {}
 
 
 def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict[str, list[str]]:

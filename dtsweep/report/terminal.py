@@ -28,7 +28,6 @@ from dtsweep.report.tables import (
     recommendation_columns,
     scaling_columns,
     share_columns,
-    standing_columns,
 )
 from dtsweep.text import (
     WIDE_MARK,
@@ -304,7 +303,7 @@ def _tables_of(
     columns = measured_columns(rows, varying=content.varying) | objective_columns(
         rows, content.objectives
     )
-    columns |= error_columns(rows) | standing_columns(rows)
+    columns |= error_columns(rows)
     recommended = [recommendation.point for recommendation in content.recommendations]
     columns |= mark_columns(rows, recommended) | limit_columns(bounds) | amount_columns(rows)
     columns |= share_columns(rows)

@@ -658,15 +658,6 @@ TRIALS: tuple[_Column, ...] = (
         "trials",
         "most others of the run that ran at the same time; 0 is alone, null unknown",
     ),
-    _Column(
-        "interference",
-        FLOAT,
-        "",
-        "step time of its world's canary next to other trials over that alone, less 1; null where "
-        "a trial ran alone, or the canary was not measured both ways before",
-    ),
-    _Column("interference_low", FLOAT, "", "lower end of its 95 % interval"),
-    _Column("interference_high", FLOAT, "", "upper end of its 95 % interval"),
     _Column("log", TEXT, "", "path of the log of the worker that failed, else of rank 0"),
     _Column("dtsweep_version", TEXT, "", "version of dtsweep"),
     _Column("torch_version", TEXT, "", "version of PyTorch"),
@@ -688,16 +679,6 @@ TRIALS: tuple[_Column, ...] = (
         "of a script of the user: JSON of its path and its arguments, as a shell has them",
     ),
     _Column(
-        "noise_scale",
-        FLOAT,
-        "samples",
-        "gradient noise scale of the model after its window: the batch whose gradient is as large "
-        "as its noise; null without `Measure(noise_scale=True)`",
-    ),
-    _Column("noise_scale_low", FLOAT, "samples", "lower end of its 95 % interval"),
-    _Column("noise_scale_high", FLOAT, "samples", "upper end; null where it is unknown"),
-    _Column("noise_scale_reason", TEXT, "", "why it was not measured"),
-    _Column(
         "target_loss",
         FLOAT,
         "",
@@ -710,6 +691,11 @@ TRIALS: tuple[_Column, ...] = (
         "source of the loss of a training: `evaluate` of the workload, or `training`, the mean of "
         "its steps",
     ),
+    _Column("requests_lost", INT, "", "requests of an open loop's window that had an error"),
+    _Column("requests_late", INT, "", "those without an answer when the wait for it was over"),
+    _Column("queue_share", FLOAT, "", "share of requests' time until their batch began, answered"),
+    _Column("first_token_s", FLOAT, "s", "mean time from scheduled arrival to the first token"),
+    _Column("per_token_s", FLOAT, "s", "mean time from a token of a request to its next"),
     _Column(
         "time_to_loss_s",
         FLOAT,

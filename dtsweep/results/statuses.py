@@ -55,6 +55,12 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "unstable": "soon after the window the same steps took another time; found with "
         "exchange='precise' alone",
         "stalled": "one step took more than half of the window, as if its process had been stopped",
+        "client_late": "the client of an open loop sent requests late, by 3 % of their latency or "
+        "more: take a lower rate, or a machine that is less busy",
+        "requests_lost": "requests of an open loop had an error: `requests_lost` counts them, and "
+        "the log of rank 0 has the first",
+        "requests_late": "requests of an open loop had no answer in time: `requests_late` counts "
+        "them",
         "slow_start": "the first steps, a quarter of the window's time or more, were slower: they "
         "are left out of the numbers",
         "spiky": "significantly more than 1 % of the steps are outliers among their neighbours",
@@ -95,8 +101,6 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         ),
         "canary_drift": f"over {CANARY_DRIFT * 100:.0f} % and more than chance from its world's "
         "earlier canaries of this run",
-        "interference": "trials that ran at the same time changed the step time of its "
-        f"world's canary by over {CANARY_DRIFT * 100:.0f} % and more than chance",
         "adjacent_launches": "the repeats of a world followed each other",
     }
 )
@@ -113,6 +117,8 @@ CAUTIONS = (
     "drift",
     "unstable",
     "stalled",
+    "requests_lost",
+    "requests_late",
     "slow_start",
 )
 """Flags of numbers that can't be true, and of a window unlike the rest of the job.
@@ -153,9 +159,6 @@ FINAL = frozenset({"ok", "oom_device", "nan", *WRONG, "user_error", "timeout"})
 
 RETRIED = frozenset({"rank_died", "node_lost", "preempted", "collateral"})
 """Measured up to two more times within one run."""
-
-LOST = RETRIED | {"cancelled", "budget", "storage"}
-"""Ends of an attempt without a result of its own: the time of its nodes is lost."""
 
 ATTEMPTS = 3
 """Attempts at a trial within one run, where the fault was not its own."""

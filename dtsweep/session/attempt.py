@@ -30,7 +30,7 @@ from dtsweep.measure.store_group import GaveUpError
 from dtsweep.metrics.rank_result import Measured, RankResult, Steps
 from dtsweep.secret import print_traceback, secret_variables, without_secrets
 from dtsweep.sweep.constraints import Harness, impossible
-from dtsweep.sweep.modes import AS_WRITTEN, OWN
+from dtsweep.sweep.modes import AS_WRITTEN, OPEN_LOOP, OWN
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.task import Task
@@ -179,6 +179,11 @@ def _outcome(
             measured = measure_in_turn(context, task, on_warm)
         elif task.point.sync == AS_WRITTEN:
             measured = [measure_own(context, task, on_warm)]
+        elif task.point.sync == OPEN_LOOP:
+            # Ray Serve is an extra.
+            from dtsweep.serving.open_loop import measure_open_loop
+
+            measured = [measure_open_loop(context, task, on_warm)]
         else:
             measured = [measure_in_mode(context, task, servers, on_warm)]
     except BaseException as error:  # the user's own code may raise anything
@@ -324,6 +329,20 @@ _OWN_EXCHANGES_NOTHING = (
 """Added to a reason for other training where the workload makes its model parallel by itself."""
 
 
+def _unanswered(measured: Measured, count: int) -> tuple[str, str] | None:
+    """Status and reason of an open loop most of whose requests were not answered, or None."""
+    late, lost = measured.requests_late, measured.requests_lost
+    if late is None or lost is None or late + lost <= measured.window_steps:
+        return None
+    if lost > late:
+        reason = f"{lost} of {count} requests had an error; the log of rank 0 has the first one"
+        return "user_error", reason
+    return "timeout", (
+        f"of {count} requests {late} had no answer in time and {lost} had an error: a median is "
+        "unknown; take a lower rate"
+    )
+
+
 def status_of_measured(measured: Measured, task: Task, point: Point) -> tuple[str, str | None]:
     """Status and reason of an attempt at a point whose window came to its end."""
     steps = measured.steps
@@ -333,8 +352,8 @@ def status_of_measured(measured: Measured, task: Task, point: Point) -> tuple[st
             f"{count} steps in a window of {measured.window_s:.0f} s, which is the limit; take a "
             "smaller batch, or raise max_seconds above it"
         )
-    if measured.batch_fault:
-        return measured.batch_fault
+    if fault := _unanswered(measured, count) or measured.batch_fault:
+        return fault
     if task.point.sync == AS_WRITTEN:
         # It trains what it says.
         return "ok", None

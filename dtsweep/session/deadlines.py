@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from dtsweep.measure.cycles import LEAST_CYCLES
 from dtsweep.measure.stopping import AFTER, LEAST_STEPS, WINDOWS
+from dtsweep.serving.requests import longest_window_s
 from dtsweep.sweep.task import Task
 
 _OTHERS_REPORT_S = 2.0
@@ -99,7 +100,10 @@ def hang_at(task: Task, progress: AttemptProgress) -> float:
         periods = [max(LEAST_STEPS, one.point.period) for one in (task, *task.in_turn)]
         steps = (LEAST_CYCLES + 1) * sum(periods)
     periods_s = steps * progress.slowest_step_s
-    window_s = task.points * (1 + AFTER) * task.measure.max_seconds
+    longest_s = task.measure.max_seconds
+    if task.point.rate is not None:
+        longest_s = longest_window_s(task.measure, rate=task.point.rate)
+    window_s = task.points * (1 + AFTER) * longest_s
     return (
         progress.warm_at + window_s + max(_LEAST_SLACK_S, 10 * progress.slowest_step_s) + periods_s
     )

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 _WAITING = re.compile(
     r'File "[^"]*/'
-    r'(?:torch/distributed|dtsweep/(?:compression|loops|measure|servers|sync|worker))/[^"]*"'
+    r"(?:torch/distributed"
+    r'|dtsweep/(?:compression|loops|measure|servers|serving|sync|worker))/[^"]*"'
     r'|File "[^"]*/torch/autograd/graph\.py", line \d+ in _engine_run_backward'
 )
 """Innermost frame of a rank that waits for others: in an exchange, or in the backward pass."""

@@ -53,7 +53,8 @@ _LOST_PEER = re.compile(
 _FRAME = re.compile(r'File "([^"]+)", line (\d+),? in ')
 _FOREIGN = re.compile(
     r"/(?:site|dist)-packages/|/lib/python3|^<"
-    r"|/dtsweep/(?:compression|hardware|loops|measure|servers|session|sync|worker|workloads)/"
+    r"|/dtsweep/(?:compression|hardware|loops|measure|servers|serving|session|sync)/"
+    r"|/dtsweep/(?:worker|workloads)/"
 )
 """Paths of source files that are not the user's code."""
 

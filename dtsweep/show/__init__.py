@@ -11,11 +11,8 @@ Readers; imports Plotly in functions alone. In reading order:
     frontier_plot   step time against throughput
     scaling_plot    speed-up by workers or nodes
     shares_plot     parts of a step
-    step_times_plot  step times of one trial
-    memory_plot     peak memory
     figures         plots of a page, and plots as Plotly figures: `dtsweep.plots`
     points_table    table of the points: cells, and numbers that sort and filter
-    traces          step times of all trials, and the plot of one
     view            content of a page as JSON values
     markup          the HTML text from its template
     page            the page of some results, written whole

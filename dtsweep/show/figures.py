@@ -9,13 +9,10 @@ from dtsweep.errors import SweepError
 from dtsweep.escape import printable_values
 from dtsweep.report.content import Content, content_of
 from dtsweep.show.frontier_plot import frontier_plot
-from dtsweep.show.memory_plot import memory_plot
 from dtsweep.show.plot import Plot
 from dtsweep.show.scaling_plot import scaling_plot
 from dtsweep.show.shares_plot import shares_plot
-from dtsweep.show.step_times_plot import series_in, step_times_plot
 from dtsweep.show.style import label
-from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-__all__ = ["frontier", "memory", "scaling", "shares", "step_times"]
+__all__ = ["frontier", "scaling", "shares"]
 
 
 def __dir__() -> list[str]:
@@ -68,25 +65,6 @@ def _figure_function(name: str, plot_of: Callable[..., Plot]) -> Callable[..., F
 frontier = _figure_function("frontier", frontier_plot)
 scaling = _figure_function("scaling", scaling_plot)
 shares = _figure_function("shares", shares_plot)
-memory = _figure_function("memory", memory_plot)
-
-
-def step_times(rows: pd.DataFrame) -> Figure:
-    """Draw the times of a trial's steps in ms, its warm-up on a shaded ground.
-
-    Args:
-        rows: of one attempt, as `dtsweep.steps` gives them.
-
-    Raises:
-        SweepError: the rows are of no attempt or of several ones, or Plotly is not installed.
-    """
-    series = series_in(rows)
-    if len(series) != 1:
-        raise SweepError(
-            f"rows are of {count_of(len(series), 'attempt')} with steps, and a plot is of one; "
-            "choose it with rows[rows['attempt_id'] == ATTEMPT_ID]"
-        )
-    return figure_of(step_times_plot(*series.values()))
 
 
 def _content(data: pd.DataFrame | Content) -> Content:
@@ -95,13 +73,12 @@ def _content(data: pd.DataFrame | Content) -> Content:
     return content_of(Study(data))
 
 
-def plots_of(content: Content, *, ranks: pd.DataFrame | None = None) -> list[Plot]:
-    """Plots of a report that have something to show; those of step times are of one trial each."""
+def plots_of(content: Content) -> list[Plot]:
+    """Plots of a report that have something to show."""
     plots = [
         frontier_plot(content),
         scaling_plot(content),
         scaling_plot(content, per="node"),
         shares_plot(content),
-        memory_plot(content, ranks=ranks),
     ]
     return [plot for plot in plots if not plot.is_empty]

@@ -27,8 +27,7 @@ _WORTH_SHOWN = 6
 _SHORT = {
     "scaling": "Scaling",
     "shares": "Step",
-    "memory": "Memory",
-    "steps": "Trials",
+    "queueing": "Queueing",
     "how": "Method",
     "machine": "Machine",
 }
@@ -101,7 +100,6 @@ def _sections(view: Mapping[str, Any]) -> dict[str, str]:
     """Titles of the sections that have anything to show, by name; the first plot needs none."""
     plots = {plot["name"]: plot["title"] for plot in view["plots"][1:]}
     others = {
-        "steps": ("Step times of a trial", ["traces"]),
         "points": ("Points", ["terms"]),
         "warnings": ("Warnings", ["doubts", "implausible", "flags"]),
         "failures": ("Not measured", ["failures"]),

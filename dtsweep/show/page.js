@@ -16,7 +16,6 @@
     row.textContent, ...data.filters.map((values, number) => `${data.settings[number]}=${values[place]}`),
   ].join(" ").toLowerCase());
   const plots = new Map(); // By name, once they are unpacked.
-  let trials = []; // Step times, likewise.
   const drawn = new Map(); // Plots that have been drawn, by name: their elements.
   const chosen = new Set(); // Ids of selected points.
   let kept = new Set(data.ids); // Ids of points that the filters let through.
@@ -34,7 +33,7 @@
 
   function storeState() {
     const fields = {};
-    for (const field of document.querySelectorAll("#filters input, #filters select, #trial")) {
+    for (const field of document.querySelectorAll("#filters input, #filters select")) {
       fields[field.id] = field.value;
     }
     const state = {
@@ -350,47 +349,6 @@
     details.append(box);
   }
 
-  // --- Step times of a chosen trial ---
-
-  // The example's plot with the steps of a trial in place of its own.
-  function stepsPlot(trial) {
-    const steps = [trial.first];
-    trial.step_ms.slice(1).forEach((_, place) => steps.push(steps[place] + (trial.gaps?.[place] ?? 1)));
-    const parts = { "warm-up": [0, trial.warmup], measured: [trial.warmup, steps.length] };
-    const traces = data.trace.traces.flatMap((trace) => {
-      if (!parts[trace.name]) return trial.median_ms === null ? [] : [median(trace, trial, steps)];
-      const [begin, end] = parts[trace.name];
-      if (begin === end) return [];
-      return [{ ...trace, x: steps.slice(begin, end), y: trial.step_ms.slice(begin, end) }];
-    });
-    const end = trial.warmup_end === null ? steps[trial.warmup - 1] + 0.5 : trial.warmup_end - 0.5;
-    const shapes = trial.warmup
-      ? data.trace.layout.shapes.map((shape) => ({ ...shape, x0: steps[0] - 0.5, x1: end })) : [];
-    return {
-      name: "steps", title: "Step times of the chosen trial", traces,
-      layout: { ...data.trace.layout, shapes },
-      table: {
-        step: steps.map(String),
-        "step time, ms": trial.step_ms.map(String),
-        part: steps.map((_, place) => (place < trial.warmup ? "warm-up" : "measured")),
-      },
-    };
-  }
-
-  function median(trace, trial, steps) {
-    const measured = steps.slice(trial.warmup);
-    return { ...trace, x: [measured[0], measured.at(-1)], y: [trial.median_ms, trial.median_ms] };
-  }
-
-  function showSteps() {
-    const trial = trials[byId("trial").value];
-    plots.set("steps", stepsPlot(trial));
-    byId("steps-words").textContent = trial.words;
-    const details = document.querySelector('details[data-plot="steps"]');
-    if (details.open) fillTable(details);
-    if (drawn.has("steps")) draw("steps");
-  }
-
   // --- Print: all plots, on white, as wide as paper ---
 
   let themeOnScreen;
@@ -422,13 +380,11 @@
     // Plotly stands below this script.
     const parsed = new Promise((done) => document.addEventListener("DOMContentLoaded", done));
     const packed = await unpacked("packed");
-    for (const plot of packed.plots.filter((one) => !one.is_table)) {
+    for (const plot of packed.filter((one) => !one.is_table)) {
       plot.all = plot.traces;
       plot.traces = plot.all.filter((trace) => !trace.visible);
       plots.set(plot.name, plot);
     }
-    trials = packed.traces;
-    if (byId("trial")) showSteps();
     for (const plot of plots.values()) size(plot);
     for (const details of document.querySelectorAll("details.numbers[open]")) fillTable(details);
     await parsed;
@@ -470,9 +426,6 @@
   const state = stored();
   history.scrollRestoration = "manual"; // It is restored once the plots have their heights.
   setTheme(state.theme);
-  if (byId("trial")) {
-    byId("trial").addEventListener("change", showSteps);
-  }
   if (rows.length) listenToTable();
   restoreState(state);
   if (rows.length) filterRows();

@@ -20,21 +20,17 @@ from typing import Any
 from dtsweep.errors import SweepError
 from dtsweep.escape import changed_texts, html_json, printable_values
 from dtsweep.report.content import Content
-from dtsweep.results.frames import frame_of
-from dtsweep.results.store import Results
 from dtsweep.secret import without_homes
 from dtsweep.show.markup import html_of
 from dtsweep.show.plot import Plot
 from dtsweep.show.points_table import NO_POINTS
 from dtsweep.show.style import DARK
-from dtsweep.show.traces import example_plot, trial_traces
 from dtsweep.show.view import page_view, plot_values
 
 
 def _document_of(view: dict[str, Any]) -> str:
     """Assemble the page."""
     script, plotly, table = _file("page.js"), _plotly(), view["points"]
-    traces = view.get("traces", [])
     raw = {
         "policy": _policy(script, plotly),
         "style": _file("page.css"),
@@ -43,14 +39,13 @@ def _document_of(view: dict[str, Any]) -> str:
             {
                 "place": view["place"],
                 "dark": DARK,
-                "trace": example_plot(),
                 "ids": table["ids"],
                 "values": [column["values"] for column in table["columns"]],
                 "filters": [one["values"] for one in table["filters"]],
                 "settings": [one["name"] for one in table["filters"]],
             }
         ),
-        "packed": _packed({"plots": view["plots"], "traces": [one["steps"] for one in traces]}),
+        "packed": _packed(view["plots"]),
         "script": script,
         "plotly": plotly,
     }
@@ -58,8 +53,8 @@ def _document_of(view: dict[str, Any]) -> str:
     return html_of({**view, "version": version("dtsweep"), "made": made}, raw=raw)
 
 
-def _packed(value: dict[str, Any]) -> str:
-    """JSON values, compressed: plots and step times are most of what a page has to say."""
+def _packed(value: list[dict[str, Any]]) -> str:
+    """JSON values, compressed: plots are most of what a page has to say."""
     text = json.dumps(printable_values(value), separators=(",", ":"), allow_nan=False)
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
@@ -93,18 +88,14 @@ def _plotly() -> str:
     return f"{text[:begin]}({text[begin:end]}){text[end:]}"
 
 
-def page_of_content(content: Content, store: Results) -> str:
+def page_of_content(content: Content, *, place: str) -> str:
     """Make the page of a report that is computed already.
 
-    It is made without hosts if others are to see the page.
+    Args:
+        content: made without hosts if others are to see the page.
+        place: of the results.
     """
-    ranks = frame_of(store.table("ranks", attempts=set(content.study.frame["attempt_id"])))
-    view = page_view(
-        content,
-        place=str(store),
-        ranks=ranks,
-        traces=trial_traces(content, store),
-    )
+    view = page_view(content, place=place)
     return _document_of(changed_texts(view, without_homes))
 
 

@@ -29,7 +29,6 @@ from dtsweep.report.tables import (
     objective_columns,
     plain_headers,
     share_columns,
-    standing_columns,
 )
 
 if TYPE_CHECKING:
@@ -117,7 +116,6 @@ def _cells(rows: pd.DataFrame, content: Content, recommended: set[str]) -> dict[
         | caution_columns([str(caution) for caution in rows["caution"]])
         | {name: cells for name, cells in amounts.items() if name.startswith("memory")}
         | limit_columns(bounds)
-        | standing_columns(rows)
         | batch_columns(rows, varying=content.varying)
         | measured_columns(rows, varying=content.varying)
         | objective_columns(rows, content.objectives)

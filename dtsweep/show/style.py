@@ -42,7 +42,7 @@ FORMS = {
     "local": ("diamond", "dashdot"),
     "not_exchanged": ("cross", "longdash"),
     "unknown": ("x", "longdashdot"),
-    "inference": ("circle", "solid"),
+    "inference": ("pentagon", "8px,3px"),
 }
 """Symbol and line of each semantics: both differ, for those who don't see the colour."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import without_canaries
 from dtsweep.report.content import Content, Section
-from dtsweep.report.limits import rows_of_bounds
+from dtsweep.report.queues import Queues
 from dtsweep.report.recommendation import Advice
 from dtsweep.report.remarks import paragraph
 from dtsweep.report.tables import plain_headers, recommendation_columns
@@ -47,14 +47,11 @@ _SECTION_WIDTH = 10_000
 """Columns of text of a section: no line breaks, as a path in two parts would be shown."""
 
 
-def page_view(
-    content: Content,
-    *,
-    place: str,
-    ranks: pd.DataFrame,
-    traces: Sequence[dict[str, Any]],
-) -> dict[str, Any]:
+def page_view(content: Content, *, place: str) -> dict[str, Any]:
     """Arrange everything that a page shows."""
+    queues = [section for section in content.sections if isinstance(section, Queues)]
+    plots = [*plots_of(content), *map(_queueing, queues)]
+    printed = [_printed(section) for section in content.sections if section not in queues]
     return {
         "place": place,
         "title": f"dtsweep · {place.rstrip('/').rpartition('/')[2]}",
@@ -65,8 +62,7 @@ def page_view(
             *filter(None, [paragraph(content.frontier_answer), _why_no_answer(content)])
         ],
         "doubts": [one.text for one in (*content.unsound, *content.doubts)],
-        "plots": [plot_values(plot) for plot in plots_of(content, ranks=ranks)],
-        "traces": list(traces),
+        "plots": [plot_values(plot) for plot in plots],
         "points": table_of(content),
         "terms": _terms(content),
         "limits": [one.text for one in content.limits],
@@ -78,8 +74,21 @@ def page_view(
         "notes": [note.text for note in content.notes if note.code != "flags"],
         "constants": {name: str(value) for name, value in content.constants.items()},
         "machine": _machine(without_canaries(content.study.frame)),
-        "printed": [text for text in map(_printed, content.sections) if text],
+        "printed": [text for text in printed if text],
     }
+
+
+def _queueing(queues: Queues) -> Plot:
+    return Plot(
+        name="queueing",
+        title=queues.title,
+        description="",
+        note=queues.note,
+        traces=(),
+        layout={},
+        table=plain_headers(queues.columns),
+        is_table=True,
+    )
 
 
 def plot_values(plot: Plot) -> dict[str, Any]:
@@ -100,24 +109,22 @@ def _rounded(value: Any) -> Any:
 
 
 def _answers(content: Content) -> list[dict[str, Any]]:
-    """Each recommendation: its sentences, doubts, and axes to try."""
+    """Each recommendation: its sentences and doubts."""
     if len(content.recommendations) > _ANSWERS_SHOWN:
         return []
     # Without a recommendation, `advice` has the reason for that.
     return [
-        _answer(one, advice, content)
+        _answer(one, advice)
         for one, advice in zip(content.recommendations, content.advice, strict=False)
     ]
 
 
-def _answer(recommendation: Recommendation, advice: Advice, content: Content) -> dict[str, Any]:
-    bound = rows_of_bounds(recommendation.point.to_frame().T, content.bounds).iloc[0]
-    tries = [f"Try `{axis.axis}`: {axis.why}." for axis in bound["next_axes"]]
+def _answer(recommendation: Recommendation, advice: Advice) -> dict[str, Any]:
     return {
         "is_decided": bool(recommendation.is_decided),
         "sentences": [one.text for one in advice.answer],
         "doubts": [one.text for one in advice.doubts],
-        "more": [*(one.text for one in advice.others), *tries],
+        "more": [one.text for one in advice.others],
     }
 
 
@@ -143,19 +150,12 @@ def _terms(content: Content) -> list[str]:
     """Meanings of the words in the table of points, as far as they occur in it."""
     if not content.frontiers:
         return []
-    terms = [
+    return [
         f"`point`: {shape_title(content.varying).replace(' · ', ', then ')}.",
         "`standing`: a point is beaten if another of the same kind of update is better in all "
         "objectives, and on the frontier if not. It may be beaten: another's means are better, but "
         "launches can't tell. Knee: where the frontier bends most.",
     ]
-    known = [frontier.points["frontier_probability"].notna() for frontier in content.frontiers]
-    if any(rows.any() for rows in known):
-        terms.append(
-            "`frontier %`: how often a point is on the frontier when all means are resampled "
-            "within their errors."
-        )
-    return terms
 
 
 def _failures(content: Content) -> list[dict[str, Any]]:

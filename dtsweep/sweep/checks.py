@@ -113,6 +113,8 @@ def check_kind(kind: str, axes: Iterable[str]) -> None:
                 word=served[0],
             )
         return
+    if {"replicas", "workers"} <= {*axes}:
+        raise SweepError("axes 'replicas' and 'workers' are one; leave one out", word="replicas")
     for axis in map(str, axes):
         if not axis.startswith(("workload.", "env.")) and axis not in _INFERENCE_AXES:
             raise SweepError(

@@ -491,9 +491,11 @@ def divided(info: ModeInfo, fields: Fields) -> ModeInfo:
     )
 
 
-_READING = {**MODES, **SERVING}
-
-MODE_FIELDS = tuple(dict.fromkeys(name for mode in _READING.values() for name in mode.reads))
+MODE_FIELDS = tuple(
+    dict.fromkeys(
+        name for modes in (MODES, SERVING) for mode in modes.values() for name in mode.reads
+    )
+)
 """The fields of a point that only some modes read."""
 
 
@@ -503,4 +505,4 @@ def modes_reading(field: str) -> list[str]:
     >>> modes_reading("sync_period")
     ['local_sgd', 'diloco', 'gossip', 'federated']
     """
-    return [name for name, mode in _READING.items() if field in mode.reads]
+    return [name for name, mode in {**MODES, **SERVING}.items() if field in mode.reads]

@@ -67,7 +67,8 @@ class Axes:
     )
     sync: str = _axis(
         "ddp",
-        "How workers combine their work: one of the sync modes.",
+        "How workers combine their work: one of the sync modes. Loops of inference are set by its "
+        "rate.",
         choices=(*MODES, *SERVING, OWN, AS_WRITTEN),
     )
     sync_period: int | None = _axis(

@@ -38,6 +38,9 @@ LEAST_HALF_WIDTH = 0.005
 """Least half-width given, as a share of the mean; rare events may not have happened yet."""
 
 
+P99_FROM = 100
+"""Steps from which on a 99th percentile is given."""
+
 ENERGY_FROM_S = 5.0
 """A device's energy counter moves every 0.1 s: in a shorter window that is an error of over 2 %."""
 
@@ -101,11 +104,6 @@ class Measure:
     energy: bool = False
     """True if windows last at least 5 s where a device counts its energy; shorter ones lack it."""
 
-    noise_scale: bool = False
-    """True if the gradient noise scale is measured in the first launch of each point.
-
-    It takes at least 128 passes without an exchange; after 20 s no more are made."""
-
     exchange: _EXCHANGE = "quick"
     """Method for the exchange's share of a step, in modes whose exchange overlaps other work.
 
@@ -136,7 +134,7 @@ class Measure:
         """Refuse numbers that can't be meant."""
         _fit(self, repeats=1, warmup_steps=0, min_steps=1, min_seconds=0, max_steps=1)
         _fit(self, max_seconds=0, max_warmup_seconds=0, half_width=0, prune=0, canary=0)
-        _fit(self, energy=0, noise_scale=0, gc=0, nested=0, turns=0, fresh=0)
+        _fit(self, energy=0, gc=0, nested=0, turns=0, fresh=0)
         _refuse_contradiction(self, "min_steps", "max_steps")
         _refuse_contradiction(self, "min_seconds", "max_seconds")
         if self.exchange not in get_args(_EXCHANGE):
@@ -187,7 +185,7 @@ class Resources:
     share_nodes: bool = False
     """True if sessions that run at the same time may share a node, each worker with its own GPU.
 
-    Trials on one node can slow each other down: the column `interference` says by how much.
+    Trials on one node can slow each other down.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -315,13 +313,13 @@ class Sweep:
 
     def __post_init__(self) -> None:
         """Check what needs no point: the workload and the names and kinds of the axes."""
-        check_workload(self.workload, kind=self.kind)
         if not isinstance(self.axes, Mapping):
             raise SweepError(
                 f"axes={quoted(self.axes)} must be names and lists, such as {{'workers': [1, 2]}}",
                 word="axes",
             )
         check_kind(self.kind, self.axes)
+        check_workload(self.workload, kind=self.kind)
         if self.kind == INFERENCE:
             axes = {REPLICAS.get(name, name): axis for name, axis in self.axes.items()}
             object.__setattr__(self, "axes", axes)
@@ -401,8 +399,28 @@ class Sweep:
                     "with build, batch and loss",
                     word="target",
                 )
+        if self.kind == INFERENCE:
+            self._check_inference(question.goal)
         if self.search is not None:
             self.search.check(question.goal)
+
+    def _check_inference(self, goal: Goal | None) -> None:
+        """Refuse a goal or a search that has no meaning where a model is served."""
+        if goal is None:
+            return
+        if goal.trains:
+            raise SweepError("kind='inference' trains nothing: take a goal without a target")
+        if self.search is not None and goal.where and "rate" in self.axes:
+            raise SweepError(
+                "rates that meet a condition are found by bisection; leave search out",
+                word="search",
+            )
+        if "step_p99_s" in goal.columns_text and self.measure.max_steps < P99_FROM:
+            raise SweepError(
+                f"max_steps={self.measure.max_steps} leaves request_p99_s unknown; take at least "
+                f"{P99_FROM}",
+                word="max_steps",
+            )
 
     def _asked(self) -> Question:
         goal = goal_of(self.goal)

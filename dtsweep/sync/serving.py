@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator
-from types import GeneratorType
 from typing import Any
 
 import torch
@@ -19,29 +18,44 @@ _Serve = Callable[[nn.Module, Any], Iterator[Any]]
 """From a model and a batch to its outputs: one, or one for each token that was made."""
 
 
+def ready_to_serve(model: nn.Module, point: Point) -> nn.Module:
+    """Set a model to evaluation, its weights once in the type of an autocast precision."""
+    precision = PRECISIONS[point.precision]
+    if precision.is_autocast:
+        model = model.to(getattr(torch, precision.dtype))
+    return model.eval()
+
+
 def serve_in_precision(point: Point, device: torch.device) -> _Serve:
     """Wrap the workload's `serve`: without gradients, in autocast if the precision needs it."""
     precision = PRECISIONS[point.precision]
     serve: Callable[[nn.Module, Any], Any] = point.workload.serve
 
+    @contextlib.contextmanager
+    def modes() -> Iterator[None]:
+        with torch.inference_mode(), contextlib.ExitStack() as stack:
+            if precision.is_autocast:
+                dtype = getattr(torch, precision.dtype)
+                stack.enter_context(torch.autocast(device.type, dtype=dtype))
+            yield
+
     def outputs(model: nn.Module, batch: Any) -> Iterator[Any]:
+        with modes():
+            made = serve(model, batch)
+        if not isinstance(made, Iterator):
+            yield made
+            return
+        count = 0
         # The modes belong to the thread: they are off while the caller has an output.
-        made: Any = None
-        is_over = False
-        while not is_over:
-            with torch.inference_mode(), contextlib.ExitStack() as stack:
-                if precision.is_autocast:
-                    dtype = getattr(torch, precision.dtype)
-                    stack.enter_context(torch.autocast(device.type, dtype=dtype))
-                if made is None:
-                    made = serve(model, batch)
-                if isinstance(made, GeneratorType):
-                    output = next(made, _END)
-                    is_over = output is _END
-                else:
-                    output, is_over = made, True
-            if output is not _END:
-                yield output
+        while True:
+            with modes():
+                output = next(made, _END)
+            if output is _END:
+                break
+            count += 1
+            yield output
+        if not count:
+            raise ValueError("serve gave no output; return one, or yield one for each token")
 
     return outputs
 
@@ -60,7 +74,7 @@ class ClosedLoop(SyncMode):
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:  # noqa: ARG002  # nothing is trained
         """Take the model as it was built."""
-        self._model = model.eval()
+        self._model = ready_to_serve(model, self._job.point)
 
     def step(self, batches: Iterator[Any], clock: StepClock, without: Collection[str] = ()) -> Loss:  # noqa: ARG002  # nothing is exchanged
         """Serve a batch: `forward` lasts until its first output, `decode` until its last."""

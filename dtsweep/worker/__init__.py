@@ -12,7 +12,6 @@ Each worker process; imports torch and never Ray. In reading order:
     gradients       gradients and parameters of a rank in one step, to be compared
     in_step         work of all ranks after the window, which may fail on one of them
     exchange_cost   steps without the exchange, and the exchange alone
-    noise_scale     the gradient noise scale of a model
     idle_time       the time in which a rank's GPU has no work
     stages          the order of what follows a window: checks, idle time, exchange
     after_window    these stages in a sync mode

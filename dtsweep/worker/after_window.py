@@ -22,7 +22,6 @@ from dtsweep.worker.gradients import IN_SHARDS, StepRecord
 from dtsweep.worker.idle_time import idle_in_window, queued_idle
 from dtsweep.worker.in_step import store_of, store_of_others, together
 from dtsweep.worker.loop import ModeLoop
-from dtsweep.worker.noise_scale import noise_scale_of
 from dtsweep.worker.stages import Steps
 
 
@@ -73,10 +72,8 @@ class ModeStages:
         yield from ()
 
     def idle(self) -> None:
-        """Queue some steps where the window leaves much open; measure the noise of gradients."""
+        """Queue some steps where the window leaves much open."""
         self.fields |= queued_idle(self._loop, self._task, self._window)
-        if self._task.measure.noise_scale and self._task.repeat == 1:
-            self.fields |= noise_scale_of(self._loop, self._model)
 
     def compression(self) -> None:
         """Compare a compressed exchange with that of the values themselves."""

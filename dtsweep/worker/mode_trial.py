@@ -30,7 +30,7 @@ from dtsweep.sync.weights import weight_of
 from dtsweep.worker.attention import AttentionRan, attention_kernel
 from dtsweep.worker.batch_checks import check_batch
 from dtsweep.worker.loop import ModeLoop
-from dtsweep.worker.model_work import describe_model, device_rates
+from dtsweep.worker.model_work import describe_model, described_parameters, device_rates
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.timing import Parts, time_trial, turns_of
 from dtsweep.worker.to_target import Training
@@ -104,7 +104,6 @@ def _trial(
     given_flops(point.workload)
     set_precision(point.precision)
     attention = AttentionRan(loss_in_precision(point, context.device))
-    seed = hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()
     job = Job(
         point=point,
         rank=context.rank,
@@ -113,8 +112,7 @@ def _trial(
         ddp_options=getattr(point.workload, "ddp_options", {}),
         servers=servers,
         scaler=GradScaler(context.device.type) if PRECISIONS[point.precision].is_scaled else None,
-        # The same on all ranks, another for each repeat.
-        seed=int.from_bytes(seed[:4], "big"),
+        seed=seed_of(task),
         pass_time=pass_time_of(point, context.rank, context.device),
     )
     rates = device_rates(context, task, point)
@@ -152,6 +150,12 @@ def _trial(
         )
 
 
+def seed_of(task: Task) -> int:
+    """Seed of a trial: the same on all ranks, another for each repeat."""
+    digest = hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
 def _seeds_of(job: Job) -> Sequence[int]:
     """Seeds of the data-parallel groups from the first pass on.
 
@@ -175,7 +179,7 @@ def _build(
     if point.compile:
         compile_model(model, point.workload, by_blocks=point.mode.shards)
     # Before the mode takes the model over, which may leave a part of each parameter here.
-    parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
+    parameters = described_parameters(model)
     facts: dict[str, Any] = {
         "parameters": sum(p.numel() for p in model.parameters()),
         "is_weighted": weight_of(point.workload) is not None,

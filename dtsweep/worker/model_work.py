@@ -63,30 +63,50 @@ def describe_model(
     if job.rank:
         return {}
     point = job.point
-    counted = count_flops(
-        point.workload,
-        model=model,
-        precision=point.precision,
-        device=job.device,
-        checkpointing=point.checkpointing,
-        serves=point.is_inference,
-    )
-    flops = None
-    if counted:
-        flops = counted.model_per_sample
+    facts = facts_of_model(point, model, parameters, job.device)
     work = None
     # How workers divide a model is not known.
     is_divided = point.sync == OWN or point.grid.model > 1
     if not is_divided and _steps_alone(point, optimizer):
         work = _step_work(job, model, rates)
+    return {**facts, "work": work}
+
+
+def facts_of_model(
+    point: Point, model: nn.Module, parameters: Sequence[Any], device: torch.device
+) -> dict[str, Any]:
+    """Digest of a model, and the arithmetic of a sample.
+
+    Args:
+        point: whose workload has built it.
+        model: on the device.
+        parameters: shape, type and `requires_grad` of each, before a mode took it over.
+        device: where it computes.
+    """
+    counted = count_flops(
+        point.workload,
+        model=model,
+        precision=point.precision,
+        device=device,
+        checkpointing=point.checkpointing,
+        serves=point.is_inference,
+    )
+    flops, hardware_flops = None, None
+    if counted:
+        flops, hardware_flops = counted.model_per_sample, counted.hardware_per_sample
+    digest = model_digest(
+        parameters, flops_per_sample=flops, tokens_per_sample=tokens_per_sample(point)
+    )
     return {
-        "model_digest": model_digest(
-            parameters, flops_per_sample=flops, tokens_per_sample=tokens_per_sample(point)
-        ),
+        "model_digest": digest,
         "flops_per_sample": flops,
-        "hardware_flops_per_sample": counted.hardware_per_sample if counted else None,
-        "work": work,
+        "hardware_flops_per_sample": hardware_flops,
     }
+
+
+def described_parameters(model: nn.Module) -> list[Any]:
+    """Shape, type and `requires_grad` of each parameter."""
+    return [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
 
 
 def _steps_alone(point: Point, optimizer: str | None) -> bool:

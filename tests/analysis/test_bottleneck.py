@@ -13,10 +13,6 @@ from hypothesis import strategies as st
 import dtsweep
 from dtsweep.analysis import bottleneck, over_launches
 from dtsweep.analysis.bottleneck import parts_of
-from dtsweep.analysis.next_axes import BF16_DEVICES, NextAxis
-from dtsweep.hardware.peaks import peak_flops
-from dtsweep.sweep.modes import MODES
-from dtsweep.sweep.point_axes import AXES
 from tests.frames import trials
 from tests.pages import ROOT
 
@@ -53,10 +49,6 @@ def judged(*rows: dict[str, Any]) -> pd.Series[Any]:
     """The only point of some rows."""
     ((_, found),) = bottleneck(trials(*rows)).iterrows()
     return found
-
-
-def axes(found: pd.Series[Any]) -> list[str]:
-    return [each.axis for each in found["next_axes"]]
 
 
 LATE = {"straggler": "rank 1 on b"}
@@ -131,11 +123,9 @@ def test_each_bound_is_named_with_its_number_or_it_is_said_why_there_is_none() -
         assert found["bound"] == bound, found["bound_reason"]
         assert reason in found["bound_reason"]
         if bound is None:
-            assert found["next_axes"] == []
             assert pd.isna(found["bound_share"])
         else:
             assert found["bound_share_low"] <= found["bound_share"] <= found["bound_share_high"]
-            assert 1 <= len(found["next_axes"]) <= 3
 
 
 def test_a_share_of_unknown_noise_must_be_far_ahead() -> None:
@@ -208,100 +198,11 @@ def test_pushes_of_an_asynchronous_worker_are_its_exchange() -> None:
     found = judged(alone(workers=2, **stale, **shares))
     assert found["bound"] == "exchange"
     assert (found["exchange_share"], found["waiting_share"]) == (0.7, 0.0)
-    assert axes(found) == ["push_period", "shards", "accumulation"]
     # Late updates that all workers make together have a wait of their own.
     together_late = together(0.3, 0.4) | {"semantics": "stale", "global_batch": 8}
     assert judged(together_late)["waiting_share"] > 0
     # With one worker there is a server as well.
     assert judged(alone(workers=1, **stale, **shares))["bound"] == "exchange"
-
-
-LOCAL = {"sync": "local_sgd", "semantics": "local", "sync_period": 8, "overlap": None}
-OWN_LOOP = {"sync": "as_written", "overlap": None, "micro_batch": None, "precision": None}
-WAITING = {**LATE, "overlap": None}
-MOVING = alone(compute_share=0.1, memory_share=0.9, optimizer_s=0.03)
-
-READING = alone(backend="gloo", **known("data_share", 0.65))
-
-AXES_OF: list[tuple[dict[str, Any], list[str]]] = [
-    (together(0.6, 0.0), ["accumulation", "compression", "bucket_bytes"]),
-    (together(0.6, 0.0, overlap=False), ["overlap", "accumulation", "compression"]),
-    (together(0.6, 0.0, **LOCAL), ["sync_period", "accumulation", "compression"]),
-    (together(0.6, 0.0, sync="fsdp", overlap=None), ["micro_batch", "sync"]),
-    (
-        together(0.6, 0.0, compression="topk", semantics="lossy", compress_s=0.05),
-        ["compression", "accumulation", "bucket_bytes"],
-    ),
-    (together(0.05, 0.45, **WAITING), ["workers", "sync"]),
-    (
-        together(0.05, 0.45, **WAITING, sync="parameter_server", staleness=0),
-        ["drop_slowest", "workers", "staleness"],
-    ),
-    (together(0.05, 0.45, **LATE, **LOCAL), ["workers", "sync_period"]),
-    # A training loop of the user has no modes or compressions to try.
-    (together(0.6, 0.0, **OWN_LOOP), ["accumulation"]),
-    (alone(**OWN_LOOP, **known("data_share", 0.65)), ["loader.num_workers", "workload"]),
-    (READING, ["loader_workers", "workload", "micro_batch"]),
-    (READING | {"loader_workers": 1, "prefetch": 2}, ["loader_workers", "prefetch", "workload"]),
-    (READING | {"backend": "nccl"}, ["loader_workers", "copy_ahead", "pin_memory"]),
-    (READING | {"sync": "federated"}, ["workload", "micro_batch"]),
-    # Devices without a known rate of bf16 are not offered it, nor CPUs of one host more workers.
-    (MOVING | {"devices": "NVIDIA A100-SXM4-80GB"}, ["accumulation", "precision", "workload"]),
-    (MOVING | {"backend": "nccl", "devices": "Tesla T4"}, ["accumulation", "workload", "workers"]),
-    (MOVING | {"backend": "gloo"}, ["accumulation", "workload"]),
-    (MOVING | {"backend": "gloo", "hosts": 2}, ["accumulation", "workload", "workers"]),
-]
-
-
-def test_the_axes_to_try_fit_the_bound_the_mode_and_the_device() -> None:
-    points = judged_each(*(row for row, _ in AXES_OF))
-    assert [axes(found) for found in points] == [expected for _, expected in AXES_OF]
-
-
-def test_bf16_is_tried_on_the_devices_that_the_table_of_peaks_has_a_rate_for() -> None:
-    names = ("NVIDIA H100 80GB HBM3", "NVIDIA GB200", "NVIDIA A10G", "NVIDIA L40S", "AMD MI300X")
-    others = ("Tesla V100-SXM2-16GB", "Tesla T4", "AMD EPYC 7B13", "Intel(R) Xeon(R) 8481C")
-    for name in (*names, *others):
-        has_rate = peak_flops(name, "bf16") is not None
-        assert (BF16_DEVICES.search(name) is not None, has_rate) == (name in names, name in names)
-
-
-def test_a_share_that_was_not_measured_gives_no_advice() -> None:
-    unknown = dict.fromkeys(("comm_share", "exchange_share", "wait_share"))
-    found = judged(alone(workers=2, compute_share=0.9, **unknown))
-    assert (found["bound"], axes(found)) == ("compute", [])
-
-
-def test_every_mode_has_axes_for_its_exchange_that_it_reads() -> None:
-    rows = []
-    for name, mode in MODES.items():
-        own = {key: (value if value is not None else 1) for key, value in mode.reads.items()}
-        fields = {"sync": name, "semantics": mode.semantics(own), "overlap": None}
-        rows.append(together(0.6, 0.0, **fields | own))
-    for found, mode in zip(judged_each(*rows), MODES.values(), strict=True):
-        assert found["bound"] == "exchange"
-        assert len(found["next_axes"]) >= 2 - mode.shares_memory
-        for each in found["next_axes"]:
-            assert each.axis in AXES
-            is_of_modes = any(each.axis in other.reads for other in MODES.values())
-            assert not is_of_modes or each.axis in mode.reads
-
-
-def test_an_axis_attacks_no_more_than_its_share_of_the_step() -> None:
-    found = judged(alone(compute_share=0.05, memory_share=1.3, optimizer_s=0.03))
-    assert found["bound"] == "memory"
-    # More bytes than the step has time for: rates were measured at another moment.
-    shares = {each.axis: each[1] for each in found["next_axes"]}
-    assert shares == pytest.approx({"accumulation": 0.3, "workload": 0.98, "workers": 0.98})
-
-
-def test_a_point_far_below_the_peak_is_told_to_make_larger_products() -> None:
-    far, near = judged_each(
-        *(alone(compute_share=share, memory_share=0.01) for share in (0.3, 0.7))
-    )
-    larger = "larger products come nearer the device's peak"
-    assert NextAxis("micro_batch", pytest.approx(0.68), larger) in far["next_axes"]
-    assert "micro_batch" not in axes(near)
 
 
 shares = st.none() | st.floats(0, 1)
@@ -346,4 +247,4 @@ def test_of_real_rows_the_parts_add_up_and_are_those_that_were_stored() -> None:
 def test_no_trials_give_no_rows_but_all_columns() -> None:
     found = bottleneck(trials({"status": "oom_device"}))
     assert len(found) == 0
-    assert {"bound", "bound_reason", "next_axes", "input_share", "work_share"} <= set(found.columns)
+    assert {"bound", "bound_reason", "input_share", "work_share"} <= set(found.columns)

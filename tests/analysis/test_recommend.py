@@ -16,7 +16,7 @@ from tests.frames import trials
 
 
 def launches(
-    point: str, rate: float, *, count: int = 3, noise: float = 0.002, **fields: Any
+    point: str, rate: float, /, *, count: int = 3, noise: float = 0.002, **fields: Any
 ) -> list[dict[str, Any]]:
     """Launches of a point; each session shifts all points alike by a percent."""
     rng = np.random.default_rng(sum(map(ord, point)))
@@ -408,7 +408,7 @@ RATE: dict[str, Any] = {"maximize": "samples_per_s"}
         ({}, Goal(**RATE, where="step_p99_s < 1"), "needs windows of 100"),
         ({}, Goal(**RATE, minimize="latency_s"), "one objective"),
         ({}, Goal(**RATE, allow=("lossless",)), "allow some of lossy, stale, local"),
-        ({}, Goal(maximize="rate"), "'rate' is not a column of numbers"),
+        ({}, Goal(maximize="sync"), "'sync' is not a column of numbers"),
         ({}, GOALS["energy"], "energy_j_per_sample was not measured on any point"),
         ({}, GOALS["cost"], "is unknown: nodes have no price; --prices FILE gives"),
         ({"semantics": "stale"}, GOALS["throughput"], "--allow stale"),

@@ -46,18 +46,6 @@ def test_ctrl_c_while_the_sweep_file_is_read_is_exit_code_130_and_a_line(
     assert (done.returncode, done.stderr) == (130, "dtsweep: interrupted\n")
 
 
-def test_a_plan_expects_the_cost_and_says_what_it_assumes(tmp_path: Path) -> None:
-    plan = ["plan", OWN_MODEL, "--results", tmp_path / "r"]
-    priced = as_json(*plan, "--price", "2")
-    assert len(priced["trials"]) == 6
-    cost = priced["expected_cost"]
-    assert 0 < cost["low_usd"] < cost["middle_usd"] < cost["high_usd"]
-    said = in_one_line(*plan, "--price", "2")
-    assert "expected cost $" in said
-    assert all(assumption in said for assumption in cost["assumptions"])
-    assert as_json(*plan)["expected_cost"] is None
-
-
 def test_a_limit_before_the_first_trial_is_exit_code_3_and_no_mistake(
     tmp_path: Path, forked_command: Command
 ) -> None:

@@ -75,8 +75,6 @@ def test_a_cluster_gets_the_code_runs_small_worlds_side_by_side_and_refuses_what
     ]
     assert together
     assert all(nodes_of[one].isdisjoint(nodes_of[other]) for one, other in together)
-    # One canary was measured next to others, and again alone.
-    assert rows["interference"].notna().any()
 
 
 def test_trials_of_one_worker_run_side_by_side_on_one_node_and_say_so(
@@ -92,21 +90,10 @@ def test_trials_of_one_worker_run_side_by_side_on_one_node_and_say_so(
     assert done.returncode == 0, done.stderr
     rows = pd.read_parquet(tmp_path / "r" / "trials").sort_values("started_at")
     assert rows["status"].unique().tolist() == ["ok"]
-    # One canary ran next to others, and then had the node for itself.
-    canaries = rows[rows["role"] == "canary"]
-    alone = next(canaries[canaries["concurrent_trials"] == 0].itertuples())
-    ended = alone.started_at + pd.Timedelta(seconds=alone.trial_s)
-    others = rows[rows["attempt_id"] != alone.attempt_id]
-    took = pd.to_timedelta(others[["startup_s", "trial_s"]].sum(axis=1), unit="s")
-    overlap = (others["started_at"] < ended) & (others["started_at"] + took > alone.started_at)
-    assert not overlap.any()
-    assert (canaries["started_at"] < alone.started_at).any()
     trials = rows[rows["role"] == "trial"]
     assert (len(trials), trials["session"].nunique()) == (8, 2)
     together = trials[trials["concurrent_trials"] == 1]
-    later = together[together["started_at"] > alone.started_at]
-    assert len(later) >= 2
-    assert later[["interference", "interference_low", "interference_high"]].notna().all(None)
+    assert len(together) >= 2
     ranks = pd.read_parquet(tmp_path / "r" / "ranks")
     assert (ranks["node_id"].nunique(), ranks["pid"].nunique()) == (1, 2)
 

@@ -19,8 +19,8 @@ from tests.outcomes import facts
 
 PRICES = Prices(
     types={
-        "gpu": PricedType(name="gpu", usd_per_hour=36.0, spot_usd_per_hour=18.0, gpus=8.0),
-        "cpu": PricedType(name="cpu", usd_per_hour=3.6, cpus=2.0),
+        "gpu": PricedType(name="gpu", usd_per_hour=36.0, spot_usd_per_hour=18.0),
+        "cpu": PricedType(name="cpu", usd_per_hour=3.6),
     },
     source="prices.toml",
 )

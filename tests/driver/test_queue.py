@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dtsweep import Measure, Resources, Search, Sweep
+from dtsweep import Measure, Search, Sweep
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.slot_queue import CANARY_EVERY_S
 from dtsweep.plan.plan import make_plan
@@ -35,7 +35,6 @@ def queue_of(
     axes: Axes = AXES,
     peaks: Sequence[MemoryOutcome] = (),
     is_smallest_first: bool = False,
-    share_nodes: bool = False,
     repeats: int = 1,
     **measure: object,
 ) -> Queue:
@@ -43,7 +42,6 @@ def queue_of(
         workload=Tokens(),
         axes=axes,
         measure=Measure(repeats=repeats, **measure),  # type: ignore[arg-type]  # fields
-        resources=Resources(share_nodes=share_nodes),
     )
     trials = make_plan(sweep, candidates(sweep), []).to_run
     if is_smallest_first:
@@ -366,64 +364,6 @@ def test_the_work_of_a_queue_grows_with_its_trials_and_not_with_its_slots() -> N
 
 
 # Sessions that run at the same time
-
-
-def test_a_canary_that_ran_next_to_others_is_measured_again_alone_once_for_a_cluster() -> None:
-    queue = queue_of(slots=2, axes=AXES | {"micro_batch": [2, 4]})
-    queue.begin(0)
-    queue.begin(1)
-    handed_out = []
-    for slot in (0, 0, 1, 0, 1, 0):
-        wants_alone = queue.wants_alone(slot)
-        trial, task = take(queue, slot)
-        handed_out.append((slot, trial.role, wants_alone))
-        end(queue, (trial, task), slot=slot)
-        if trial.is_canary and not wants_alone:
-            queue.ran_with_others(slot, trial, task)
-    canaries = [(0, "canary", False), (0, "canary", True), (1, "canary", False)]
-    assert handed_out == [*canaries, *((slot, "trial", False) for slot in (0, 1, 0))]
-
-
-def test_a_canary_is_measured_alone_in_another_session_if_that_failed_but_not_for_ever() -> None:
-    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]}, repeats=9)
-    alone = 0
-    while not queue.is_empty:
-        wants_alone = queue.has_work(0) and queue.wants_alone(0)
-        trial, task = take(queue)
-        alone += wants_alone
-        end(queue, (trial, task), "user_error" if wants_alone else "ok")
-        if trial.is_canary and not wants_alone:
-            queue.ran_with_others(0, trial, task)
-    assert alone == ATTEMPTS
-
-
-def ran_with_others(queue: Queue, slot: int = 0) -> None:
-    """Have the canary that is next end, which ran next to other trials."""
-    one = take(queue, slot)
-    end(queue, one, slot=slot)
-    queue.ran_with_others(slot, *one)
-
-
-def test_a_canary_that_waited_too_long_to_be_alone_is_dropped_and_a_later_one_asked_for() -> None:
-    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
-    ran_with_others(queue)
-    queue.not_alone(0)
-    assert [take(queue)[0].role for _ in range(2)] == ["trial", "trial"]
-    ran_with_others(queue)
-    assert queue.wants_alone(0)
-
-
-def test_where_sessions_share_nodes_each_world_has_a_canary_that_is_measured_alone() -> None:
-    queue = queue_of(slots=2, share_nodes=True, axes=AXES | {"micro_batch": [2, 4]})
-    for slot in (0, 1):
-        queue.begin(slot)
-        ran_with_others(queue, slot)
-    assert [queue.wants_alone(slot) for slot in (0, 1)] == [True, True]
-    # What results know of it is not measured again.
-    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
-    queue.knows_interference()
-    ran_with_others(queue)
-    assert not queue.wants_alone(0)
 
 
 def test_any_waiting_session_may_begin() -> None:

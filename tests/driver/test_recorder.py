@@ -97,7 +97,7 @@ class Kept:
     ) -> dict[str, Any]:
         """End an attempt whose ranks took so long for each step; return its row."""
         self._count += 1
-        where = facts(node=report.pop("node", "a"))
+        where = facts(node="a")
         usual = [outcome([step_s] * 20, where=where) for _ in range(trial.point.workers)]
         ranks = report.pop("ranks", usual)
         task = task_of(TWO_WORLDS, trial.point, repeat=trial.repeat, role=trial.role)
@@ -392,41 +392,14 @@ def test_a_canary_is_measured_to_1_percent_and_its_row_says_so(kept: Kept) -> No
 # Trials that run at the same time on a node
 
 
-def test_a_row_says_how_much_the_trials_next_to_it_changed_its_canary(kept: Kept) -> None:
-    early = kept.end(TWO, concurrent_trials=3)
-    assert (early["concurrent_trials"], early["interference"]) == (3, None)
-    alone = kept.end(canary_of(2), 1.0, concurrent_trials=0)
-    together = kept.end(canary_of(2), 1.1, concurrent_trials=3)
-    row = kept.end(TWO, 5.0, concurrent_trials=2)
-    for slowed in (together, row):
-        assert slowed["interference"] == pytest.approx(0.1)
-        assert slowed["interference_low"] < 0.1 < slowed["interference_high"]
-        assert "interference" in slowed["flags"]
-    # What interference explains is no drift.
-    assert "canary_drift" not in together["flags"]
-    # Where it is measured alone after that, its own row has the comparison.
-    assert kept.end(canary_of(2), 1.0, concurrent_trials=0)["interference"] is not None
-    by_itself = kept.end(TWO, concurrent_trials=0)
-    for undisturbed in (alone, by_itself, early):
-        assert undisturbed["interference"] is None
-        assert "interference" not in undisturbed["flags"]
-
-
-def test_a_difference_that_may_be_chance_is_no_interference(kept: Kept) -> None:
-    kept.end(canary_of(2), 1.0, concurrent_trials=0)
-    kept.end(canary_of(2), 1.01, concurrent_trials=1)
-    row = kept.end(TWO, concurrent_trials=1)
-    assert row["interference"] == pytest.approx(0.01)
-    assert "interference" not in row["flags"]
-    # The canary of another world says nothing of it.
-    assert kept.end(ONE, concurrent_trials=1)["interference"] is None
-
-
-def test_a_canary_of_another_node_is_no_measure_of_interference(kept: Kept) -> None:
-    kept.end(canary_of(2), 1.0, concurrent_trials=0, node="a")
-    for node, is_known in (("b", False), ("a", True)):
-        row = kept.end(canary_of(2), 1.1, concurrent_trials=1, node=node)
-        assert (row["interference"] is not None) is is_known
+def test_canaries_next_to_others_drift_from_those_that_were_next_to_others_alone(
+    kept: Kept,
+) -> None:
+    assert kept.end(TWO, concurrent_trials=3)["concurrent_trials"] == 3
+    steps = ((1.0, 0, False), (1.1, 3, False), (1.2, 2, True), (1.03, 0, True))
+    for step_s, others, drifts in steps:
+        row = kept.end(canary_of(2), step_s, concurrent_trials=others)
+        assert ("canary_drift" in row["flags"]) is drifts
 
 
 # Rows that can't be stored; exit codes

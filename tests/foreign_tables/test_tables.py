@@ -45,7 +45,7 @@ def test_files_are_read_with_the_places_of_their_rows(ending: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("runs.xlsx", "", "its ending is none of .csv, .jsonl, .ndjson, .parquet"),
+        ("runs.xlsx", "", "its ending is none of .csv, .json, .jsonl, .ndjson, .parquet"),
         ("runs.csv", "", "No columns to parse from file"),
         ("runs.csv", "workers\n", "it has 0 rows, and 1 to 10,000 are read at once"),
         ("runs.csv", "workers\n" + "1\n" * 10_001, "it has 10001 rows, and 1 to 10,000"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtsweep.inference.pareto import hypervolume_of, knee_of, knees_of, on_frontier, on_frontiers
+from dtsweep.inference.pareto import hypervolume_of, knee_of, on_frontier
 
 VALUES = st.one_of(st.integers(0, 4).map(float), st.just(float("nan")), st.just(float("inf")))
 COSTS = st.integers(1, 4).flatmap(
@@ -78,16 +78,3 @@ def test_a_straight_frontier_and_one_of_two_points_have_no_knee() -> None:
 def test_the_knee_does_not_depend_on_units() -> None:
     costs = np.array([[0.0, 5.0, 1.0], [1.0, 1.0, 1.0], [4.0, 0.0, 1.0], [3.0, 0.9, 1.0]])
     assert knee_of(costs) == knee_of(costs * [1e-3, 1e6, 1.0]) == 1
-
-
-@pytest.mark.parametrize("objectives", [1, 2, 3])
-def test_many_draws_at_once_have_the_frontiers_and_knees_of_each_by_itself(objectives: int) -> None:
-    # Few values, so that many are equal; the logarithm of a cost of 0 is infinite.
-    values = np.array([-np.inf, 0.0, 1.0, 2.0])
-    places = np.random.default_rng(0).integers(4, size=(300, 6, objectives))
-    together = on_frontiers(values[places])
-    assert (together == [on_frontier(costs) for costs in values[places]]).all()
-    knees = knees_of(values[places], together)
-    for costs, flags, knee in zip(values[places], together, knees, strict=True):
-        alone = knee_of(costs[flags])
-        assert knee == (-1 if alone is None else np.flatnonzero(flags)[alone])

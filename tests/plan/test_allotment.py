@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dtsweep import Measure, Resources, Sweep, workloads
 from dtsweep.plan.allotment import NodePool, Places
-from dtsweep.plan.cost import nodes_json
+from dtsweep.plan.needed_nodes import nodes_json
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import World
 from tests.conftest import Command

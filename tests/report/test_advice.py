@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from io import StringIO
-from typing import Any
 
 import pandas as pd
 import pytest
-from rich.console import Console
 
-from dtsweep import Measure, Sweep
 from dtsweep.analysis import Study, bottleneck
-from dtsweep.cli.plan_table import print_plan
-from dtsweep.plan.plan import make_plan
 from dtsweep.report.advice import frontier_answer
-from dtsweep.report.doubts import _interference
 from dtsweep.report.labels import point_label
-from dtsweep.report.limits import bound_columns, bounds_counted, bounds_json
+from dtsweep.report.limits import bound_columns, bounds_counted
+from dtsweep.report.records import records_of
 from dtsweep.report.tables import batch_columns, share_columns
-from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.goal import Question
 from dtsweep.sweep.modes import MODE_FIELDS
 from tests.frames import trials
-from tests.outcomes import Tokens
 
 STUDY = Study(pd.DataFrame(), question=Question(max_launches=3))
 
@@ -58,23 +49,14 @@ def test_where_all_points_are_on_the_frontier_none_is_open() -> None:
     )
 
 
-def test_points_are_said_to_be_limited_by_which_number_with_what_to_try() -> None:
+def test_points_are_said_to_be_limited_by_which_number() -> None:
     rows = bottleneck(trials(INPUT, INPUT, OPEN))
     columns = bound_columns(rows)
     assert columns["limited by"] == ["input", "input", "not known"]
     assert columns["because"][0] == "loading batches 60 ± 2 % of the step"
-    tried = columns["try next"]
-    assert (tried[0], tried[2]) == ("loader_workers, copy_ahead, pin_memory", "")
     assert bounds_counted(rows).numbers == {"counts": {"input": 2, "not known": 1}}
-    first, _, unknown = json.loads(json.dumps(bounds_json(rows)))
+    first, _, unknown = json.loads(json.dumps(records_of(rows)))
     assert (first["bound"], unknown["bound"], unknown["bound_share"]) == ("input", None, None)
-    assert first["next_axes"][0] == {
-        "axis": "loader_workers",
-        "at_most_share": 0.6,
-        "why": "processes make the next batches while a step computes; they need cores of their "
-        "own",
-    }
-    assert unknown["next_axes"] == []
 
 
 def test_arguments_of_a_script_have_columns_that_hide_no_other() -> None:
@@ -102,47 +84,3 @@ def test_hfu_is_shown_where_work_is_done_again() -> None:
     assert share_columns(rows) == mfu
     assert share_columns(rows.assign(hfu=[0.3, 0.4])) == mfu | {"hfu\n%": ["30.0", "40.0"]}
     assert share_columns(rows.assign(hfu=float("nan"))) == mfu
-
-
-# Trials that run at the same time
-
-
-def neighbours(share: float, *, low: float) -> list[dict[str, Any]]:
-    """A trial next to three others, one alone, and the canary that was measured alone."""
-    known = {"interference": share, "interference_low": low}
-    return [
-        {**known, "concurrent_trials": 3},
-        {"interference": None, "interference_low": None, "concurrent_trials": 0},
-        {**known, "concurrent_trials": 0},
-    ]
-
-
-def planned(share: float, *, concurrent: int) -> str:
-    """Plan of results with this interference, as it is printed."""
-    sweep = Sweep(workload=Tokens(), axes={}, measure=Measure(repeats=1))
-    plan = replace(make_plan(sweep, candidates(sweep), []), rows=neighbours(share, low=share / 2))
-    out = StringIO()
-    console = Console(file=out, width=200)
-    print_plan(plan, None, console=console, where="r", axes=[], concurrent=concurrent)
-    return out.getvalue()
-
-
-def test_a_report_advises_fewer_trials_at_a_time_if_they_slow_each_other_down() -> None:
-    (remark,) = _interference(pd.DataFrame(neighbours(0.08, low=0.06)), zone=0.03)
-    doubt = remark.text
-    assert doubt == (
-        "Trials that ran at the same time, up to 4, took 8.0 % longer than alone, more than the "
-        "indifference zone of 3.0 %. Run fewer: Resources(concurrent=2)."
-    )
-
-
-def test_a_report_is_silent_on_interference_within_the_zone_or_by_chance() -> None:
-    for share, low in ((0.02, 0.01), (0.08, -0.01), (-0.2, -0.3)):
-        assert _interference(pd.DataFrame(neighbours(share, low=low)), zone=0.03) == []
-    assert _interference(pd.DataFrame({"status": ["ok"]}), zone=0.03) == []
-
-
-def test_a_plan_advises_fewer_sessions_only_if_the_sweep_asks_for_more() -> None:
-    assert "Run fewer: Resources(concurrent=2)." in planned(0.08, concurrent=4)
-    assert "Run fewer" not in planned(0.08, concurrent=2)
-    assert "Run fewer" not in planned(0.02, concurrent=4)

@@ -20,7 +20,7 @@ from dtsweep.report.code import point_arguments, point_code, shell_command
 from dtsweep.report.recommendation import as_json
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.compressions import COMPRESSION_FIELDS, COMPRESSIONS, reads_of
-from dtsweep.sweep.modes import MODE_FIELDS, MODES
+from dtsweep.sweep.modes import MODE_FIELDS, MODES, SERVING
 from dtsweep.sweep.point import identity
 from dtsweep.sweep.point_axes import AXES, DEFAULTS, Axis
 from tests.analysis.test_recommend import launches
@@ -65,7 +65,8 @@ def point_with(axis: str) -> Point:
     """A point that sets an axis, of a mode and a compression that read it."""
     fields: dict[str, Any] = {"workers": 2}
     if axis in MODE_FIELDS:
-        fields["sync"] = next(mode for mode in MODES if axis in MODES[mode].reads)
+        modes = {**MODES, **SERVING}
+        fields["sync"] = next(mode for mode in modes if axis in modes[mode].reads)
     if axis in COMPRESSION_FIELDS:
         fields["compression"] = next(name for name in COMPRESSIONS if axis in reads_of(name))
     return Point(**fields | {axis: other_value(axis)})

@@ -259,27 +259,6 @@ def test_a_recommendation_is_for_the_one_objective_that_is_asked_for() -> None:
 
 
 @pytest.mark.slow
-def test_more_workers_are_not_advised_where_one_more_does_not_pay() -> None:
-    parts = {"compute_share": 0.6, "memory_share": 0.1, "launch_share": 0.02, "backend": "nccl"}
-    parts |= {"data_share": 0.02, "data_share_low": 0.01, "data_share_high": 0.03}
-    parts |= dict.fromkeys(("comm_share", "exchange_share", "wait_share"), 0.01)
-
-    def advised(rates: tuple[float, float]) -> set[str]:
-        rows = [
-            {"point_id": str(workers), "workers": workers, "session": str(launch)}
-            | {"samples_per_s": rate * (1 + launch / 1000), "samples_per_s_error": rate / 1000}
-            | {"step_p50_s": 0.1, "step_mean_s": 0.1, "optimizer_s": 0.001, **parts}
-            for launch in range(3)
-            for workers, rate in zip((1, 2), rates, strict=True)
-        ]
-        bounds = content_of(trials(*rows)).bounds
-        return {axis.axis for axes in bounds["next_axes"] for axis in axes}
-
-    assert "workers" in advised((100, 190))
-    assert "workers" not in advised((100, 101))
-
-
-@pytest.mark.slow
 def test_of_very_many_ladders_a_report_does_not_ask_what_pays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,27 +1,23 @@
-"""Costs of runs in a report, and prices that are given later."""
+"""Goals of cost, and prices that are given later."""
 
 from __future__ import annotations
 
 import functools
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from rich.console import Console
 
 import dtsweep
 from dtsweep import Goal, Resources, Sweep, SweepError, workloads
 from dtsweep.analysis import Study, recommend
 from dtsweep.analysis.decision import asks_for_cost, check_goal, decide
 from dtsweep.plan.plan import policy_of
-from dtsweep.plan.prices import PricedType, Prices, prices_of
-from dtsweep.report.costs import Costs, cost_section, priced, without_price
+from dtsweep.plan.prices import PricedType, Prices
+from dtsweep.report.later_prices import priced, without_price
 from dtsweep.results.frames import trials_of_rows
 from dtsweep.results.pack import attempt_files
-from dtsweep.results.run_record import FOLDER, RunRecord
-from dtsweep.results.storage import StoredFile
 from dtsweep.results.store import Results
 from dtsweep.sweep.goal import GOALS, LAUNCHES
 from dtsweep.sweep.values import column_types
@@ -40,48 +36,6 @@ def store_rows(folder: Path, *rows: dict[str, Any]) -> None:
         store.write(attempt_files({**named, **defaults, **TIMES, "status": "ok", **row}))
 
 
-def store_record(folder: Path, name: str, cost_usd: float | None) -> None:
-    times: dict[str, Any] = {"started_at": 0.0, "updated_at": 1.0, "ended_at": 1.0}
-    record = RunRecord(
-        run_id=name, sweep="study", host="here", pid=1, ended_as="done", cost_usd=cost_usd, **times
-    )
-    Results(folder).write([StoredFile(FOLDER, f"{name}.json", record.to_json())])
-
-
-def costs(folder: Path, **options: Any) -> tuple[Costs, str]:
-    study = Study(dtsweep.load(folder, canaries=True))
-    section = cost_section(study, store=Results(folder), **options)
-    out = StringIO()
-    section.print(console=Console(file=out, width=200))
-    return section, out.getvalue()
-
-
-def test_a_report_says_what_all_runs_cost_and_what_was_lost(tmp_path: Path) -> None:
-    one = {"node_types": "gpu:1", "usd_per_hour": 36.0, "cost_usd": 1.0}
-    store_rows(tmp_path, one, {**one, "status": "node_lost"}, {**one, "status": "preempted"})
-    store_record(tmp_path, "a", 4.0)
-    store_record(tmp_path, "b", 1.5)
-    section, said = costs(tmp_path)
-    assert said.split("\n")[1:3] == [
-        "All runs cost $5.50, $3.00 of it for attempts, and the rest for starts and idle nodes.",
-        "Preemptions and lost attempts: 200 node-s, $2.00 of $5.50.",
-    ]
-    money = {"total_usd": 5.5, "attempts_usd": 3.0, "lost_usd": 2.0}
-    assert section.as_json()["cost"] == money | {"lost_node_s": 200.0, "unpriced_points": 0}
-
-
-def test_a_run_without_prices_makes_the_total_unknown_and_never_0(tmp_path: Path) -> None:
-    known = {"node_types": "gpu:1", "usd_per_hour": 36.0, "cost_usd": 1.0}
-    store_rows(tmp_path, known, {"node_types": "gpu:1"})
-    store_record(tmp_path, "a", 4.0)
-    store_record(tmp_path, "b", None)
-    section, said = costs(tmp_path)
-    values = section.as_json()["cost"]
-    assert (values["total_usd"], values["attempts_usd"], values["lost_usd"]) == (None, None, None)
-    unknown = "The cost of 1 of 2 points is unknown: their nodes have no price. "
-    assert said == f"{unknown}--prices FILE gives one.\n"
-
-
 def test_prices_that_are_given_later_hold_for_all_rows(tmp_path: Path) -> None:
     known = {"usd_per_hour": 1.0, "cost_usd": 7.0}
     types = ({"node_types": "gpu:2"}, {"node_types": "gpu:0.5"} | known)
@@ -90,10 +44,6 @@ def test_prices_that_are_given_later_hold_for_all_rows(tmp_path: Path) -> None:
     assert frame["usd_per_hour"].fillna(-1).tolist() == [72.0, 18.0, -1, -1]
     assert frame["cost_usd"].fillna(-1).tolist() == [2.0, 0.5, -1, -1]
     assert without_price(frame, PRICES) == ["other"]
-    file = tmp_path / "prices.toml"
-    file.write_text("[gpu]\nusd_per_hour = 36\n[other]\nusd_per_hour = 360")
-    values = costs(tmp_path, prices=prices_of(file, None))[0].as_json()["cost"]
-    assert (values["total_usd"], values["attempts_usd"]) == (None, 12.5)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Results of made-up sweeps as a run stores them, with steps, for pages."""
+"""Results of made-up sweeps as a run stores them, for pages."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from dtsweep.analysis.load import trials_in
 from dtsweep.report.of_results import content_in
-from dtsweep.results.parquet import arrow_table, encode
 from dtsweep.results.store import Results
 from dtsweep.show.page import page_of_content
 from tests.frames import trials
 from tests.hostile import write_rows
 from tests.report.study import MODES, measured
-
-STEPS = 240
-"""Steps of a trial, 10 of them warm-up."""
 
 FAILED = {
     "status": "oom_device",
@@ -33,7 +28,7 @@ def page_of(results: Results, *, with_hosts: bool = False) -> str:
     """Make the page of some results, as `dtsweep report --html` does."""
     store = results.snapshot()
     content = content_in(store, trials_in(store, canaries=True), with_hosts=with_hosts)
-    return page_of_content(content, store)
+    return page_of_content(content, place=str(store))
 
 
 def store_study(folder: Path) -> Path:
@@ -48,17 +43,17 @@ def store_campaign(folder: Path) -> Path:
 
 
 def store(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write trials with their ranks and steps, and a failed and a skipped one."""
+    """Write trials with their ranks, and a failed and a skipped one."""
     names = [{"attempt_id": f"attempt{n}", "trial_id": f"trial{n}"} for n in range(len(rows))]
     frame = trials(
         *({**row, **name} for row, name in zip(rows, names, strict=True)),
         FAILED | {"attempt_id": "failed", "point_id": "failed"},
         SKIPPED | {"attempt_id": "skipped", "point_id": "skipped"},
+        **{"exchange_share": 0.2, "exchange_share_low": 0.19, "exchange_share_high": 0.21},
         dtsweep_version="0.1",
         torch_version="2.9",
     )
     kept = [row | {"row_number": number} for number, row in enumerate(plain(frame))]
-    _write_steps(folder, names, [row["step_p50_s"] for row in rows])
     ranks = [name | {"rank": 0, "node": "node-7", "machine": "{}"} for name in names]
     write_rows(folder, "ranks", ranks)
     write_rows(folder, "trials", kept, workload_types={"layers": int})
@@ -90,28 +85,6 @@ def _launches(
             }
             rows.append(row | scaled | {"repeat": launch, "session": f"s{launch}"})
     return rows
-
-
-def _write_steps(
-    folder: Path, names: Sequence[Mapping[str, str]], seconds: Sequence[float]
-) -> None:
-    step = np.arange(STEPS)
-    rng = np.random.default_rng(0)
-    times = np.outer(seconds, 1 + 0.5 * (step < 10)) * rng.normal(1, 0.02, (len(names), STEPS))
-    columns = {
-        "attempt_id": np.repeat([name["attempt_id"] for name in names], STEPS),
-        "trial_id": np.repeat([name["trial_id"] for name in names], STEPS),
-        "rank": np.zeros(times.size, np.int64),
-        "step": np.tile(step, len(names)),
-        "warmup": np.tile(step < 10, len(names)),
-        "part": np.tile(np.where(step < 10, "warmup", "window"), len(names)),
-        "start_s": (np.cumsum(times, axis=1) - times).ravel(),
-        "step_s": times.ravel(),
-    }
-    table = arrow_table("steps", columns)
-    name, data = encode(table, stem=f"part-{len(names)}-steps")
-    (folder / "steps").mkdir(parents=True, exist_ok=True)
-    (folder / "steps" / name).write_bytes(data)
 
 
 def plain(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -108,13 +108,11 @@ def test_a_row_of_the_table_is_highlighted_in_every_plot(page: Page) -> None:
     expect(page.locator("#selected")).to_have_text("1 of 32 points selected")
     assert chosen(page) == [box.get_attribute("aria-label")]
     (frontier,) = set(page.evaluate(MARKS, "frontier"))
-    assert set(page.evaluate(MARKS, "memory")) <= {frontier}
+    assert set(page.evaluate(MARKS, "shares")) <= {frontier}
     assert page.evaluate(bars) <= 1 < before, "bars of points that are not selected are faint"
 
 
-def test_the_recommended_point_is_the_first_row_and_its_trial_is_open(
-    browser: Browser, file: Path
-) -> None:
+def test_the_recommended_point_is_the_first_row(browser: Browser, file: Path) -> None:
     # The shared page may be sorted by now.
     with opened(browser, file, size=PHONE) as (page, _):
         first = rows(page).first
@@ -122,8 +120,6 @@ def test_the_recommended_point_is_the_first_row_and_its_trial_is_open(
         cells = page.locator("#table tbody tr > :nth-child(5)").all_inner_texts()
         rates = [float(cell.split(" ")[0].replace(",", "")) for cell in cells]
         assert rates[1:] == sorted(rates[1:], reverse=True)
-        trial = page.locator("#trial option:checked").inner_text()
-        assert trial == f"{first.get_by_role('checkbox').get_attribute('aria-label')} · repeat 2"
         # A name stays in sight when the table is scrolled sideways.
         expect(page.locator("#more-columns")).to_be_visible()
         page.locator("#table").evaluate("table => table.parentElement.scrollLeft = 400")
@@ -149,16 +145,10 @@ def test_a_box_in_the_frontier_selects_rows_and_lines_until_it_is_cleared(page: 
     assert page.evaluate(MARKS, "frontier") == []
 
 
-def test_the_steps_of_the_chosen_trial_are_drawn_and_plots_have_their_table(page: Page) -> None:
-    page.get_by_label("Trial", exact=True).select_option(index=7)
-    trace = "document.getElementById('steps-plot').data"
-    names = page.evaluate(f"{trace}.map(trace => trace.name)")
-    assert names == ["warm-up", "measured", "median"]
-    assert page.evaluate(f"{trace}[0].x.length + {trace}[1].x.length") <= 200
-    expect(page.locator("#steps-words")).to_contain_text("Times of 240 steps")
-    page.locator("details.numbers[data-plot=memory] summary").click()
-    table = page.locator("details.numbers[data-plot=memory] tbody tr")
-    expect(table).to_have_count(32)
+def test_plots_have_their_table(page: Page) -> None:
+    page.locator("details.numbers[data-plot=shares] summary").click()
+    table = page.locator("details.numbers[data-plot=shares] tbody tr")
+    expect(table).to_have_count(24)
 
 
 @pytest.mark.parametrize("size", [(390, 844), LAPTOP])
@@ -229,7 +219,7 @@ def test_the_keyboard_alone_reaches_every_control(page: Page) -> None:
           return focus.id || focus.getAttribute('aria-label') || focus.textContent.trim();
         }""")
         )
-    assert {"theme", "search", "reset", "trial", "Skip to the answer"} <= reached
+    assert {"theme", "search", "reset", "Skip to the answer"} <= reached
     assert {"samples/s", "Table of points"} <= reached
     assert any(label.startswith("min-") for label in reached)
     assert any(label.startswith("Table behind the plot") for label in reached)

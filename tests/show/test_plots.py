@@ -18,7 +18,6 @@ from dtsweep.report.content import Content, content_of
 from dtsweep.report.labels import point_key
 from dtsweep.show.figures import figure_of, plots_of
 from dtsweep.show.frontier_plot import frontier_plot
-from dtsweep.show.memory_plot import memory_plot
 from dtsweep.show.plot import Plot
 from dtsweep.show.scaling_plot import scaling_plot
 from dtsweep.show.shares_plot import shares_plot
@@ -37,7 +36,7 @@ from dtsweep.show.style import (
 from tests.frames import trials
 from tests.report.study import sweep, swept
 
-MAKERS = (frontier_plot, scaling_plot, shares_plot, memory_plot)
+MAKERS = (frontier_plot, scaling_plot, shares_plot)
 
 ALL_KNOWN: dict[str, Any] = {
     **{"data_share": 0.1, "wait_share": 0.05, "comm_share": 0.35, "exchange_share": 0.3},
@@ -169,44 +168,15 @@ def test_a_part_below_zero_is_drawn_as_zero_and_named_as_noise() -> None:
     assert len(set(patterns)) == len(patterns) == 4
 
 
-def test_memory_is_sorted_and_has_the_memory_that_was_free() -> None:
-    frame = trials(
-        ALL_KNOWN | {"attempt_id": "small", "memory_peak_bytes": 2**30},
-        ALL_KNOWN | {"attempt_id": "large", "micro_batch": 8},
-    )
-    ranks = pd.DataFrame(
-        {"attempt_id": ["small", "large", "large"], "device_free_bytes": [2**33, 2**33, 2**32]}
-    )
-    plot = memory_plot(content_of(frame), ranks=ranks)
-    peaks, free = plot.traces
-    assert peaks["x"] == [3.0, 1.0]
-    assert free["x"] == [4.0, 8.0]
-    assert free["ids"] == peaks["ids"]
-    assert plot.layout["xaxis"]["title"]["text"] == "memory, GiB"
-    assert list(plot.table)[-2:] == ["memory GiB", "free before GiB"]
-
-
-@pytest.mark.slow
-def test_memory_of_devices_that_say_nothing_of_it_has_no_mark() -> None:
-    ranks = pd.DataFrame({"attempt_id": ["a"], "device_free_bytes": [None]})
-    more = {"micro_batch": 8, "memory_peak_bytes": 3 * 2**30 + 2**26}
-    frame = trials(ALL_KNOWN | {"attempt_id": "a"}, ALL_KNOWN | more)
-    plot = memory_plot(content_of(frame), ranks=ranks)
-    (peaks,) = plot.traces
-    assert sorted(peaks["x"]) == [3.0, 3.0625]
-    assert plot.subtitle == "all points are within 5 % of each other"
-
-
 @pytest.mark.slow
 def test_of_many_points_few_have_a_bar_the_recommended_first_and_all_stand_in_the_table() -> None:
     content = many_points()
     (best,) = content.recommendations
     assert shares_plot(content).traces[0]["ids"][0] == point_key(best.point)
-    for make in (shares_plot, memory_plot):
-        plot = make(content)
-        assert len(plot.traces[0]["x"]) == MOST_BARS
-        assert len(plot.table["point"]) == 160
-        assert plot.subtitle.endswith(f"{160 - MOST_BARS} more points in the table alone")
+    plot = shares_plot(content)
+    assert len(plot.traces[0]["x"]) == MOST_BARS
+    assert len(plot.table["point"]) == 160
+    assert plot.subtitle.endswith(f"{160 - MOST_BARS} more points in the table alone")
     scaled = scaling_plot(content)
     assert len(scaled.table["speed-up"]) > len(scaled.traces)
     assert scaled.more == "Show all 40 groups"

@@ -6,7 +6,6 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-import pandas as pd
 from rich.console import Console
 
 from dtsweep.report.as_json import report_json
@@ -35,8 +34,7 @@ def test_each_remark_on_a_report_reaches_terminal_page_and_json() -> None:
     assert sorted(said) == sorted(one.text for one in made)
     out = io.StringIO()
     print_report(content, console=Console(file=out, width=10_000), show_all=True)
-    ranks = pd.DataFrame(columns=["attempt_id", "device_free_bytes"])
-    page = page_view(content, place="r", ranks=ranks, traces=[])
+    page = page_view(content, place="r")
     shown = "\n".join(texts_in(page))
     assert [text for text in said if text not in out.getvalue()] == []
     assert [text for text in said if text not in shown] == []

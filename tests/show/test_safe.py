@@ -38,7 +38,6 @@ def test_no_text_of_hostile_results_runs(browser: Browser, tmp_path: Path) -> No
         draw_all(page)
         for details in page.locator("details").all():
             details.evaluate("details => { details.open = true }")
-        page.locator("#trial").select_option(index=3)
         for mark in page.locator("#frontier-plot .point").all()[:8]:
             mark.hover(force=True)
         assert page.evaluate("window.owned") is None
@@ -78,7 +77,7 @@ def test_a_page_names_no_host_no_user_and_no_home_folder(tmp_path: Path) -> None
 
 
 def packed(page: str) -> str:
-    """The plots and step times of a page, as JSON text."""
+    """The plots of a page, as JSON text."""
     text = page.partition('id="packed">')[2].partition("</script>")[0]
     return zlib.decompress(base64.b64decode(text)).decode()
 
@@ -112,7 +111,7 @@ def test_a_page_keeps_its_own_names_whatever_users_and_hosts_are_called(
     monkeypatch.setenv("LOGNAME", name)
     page = page_of(Results(results))
     assert 'id="frontier-plot"' in page
-    frontier = json.loads(packed(page))["plots"][0]
+    frontier = json.loads(packed(page))[0]
     assert frontier["name"] == "frontier"
     assert {"x", "y", "mode"} <= set(frontier["traces"][0])
 

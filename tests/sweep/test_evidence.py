@@ -11,7 +11,7 @@ from dtsweep import Resources, Sweep
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.evidence import EVIDENCE, MACHINES, tried_on, untried_in
-from dtsweep.sweep.modes import MODES, OF_THE_USER
+from dtsweep.sweep.modes import MODES, OF_THE_USER, SERVING
 from dtsweep.sweep.point_axes import AXES
 from dtsweep.sweep.precision import PRECISIONS
 from tests.cli.called import as_json, in_one_line
@@ -46,7 +46,7 @@ def test_every_mode_compression_precision_and_axis_has_its_evidence() -> None:
         name for days in EVIDENCE.values() for names in days.values() for name in names.split()
     }
     values = {
-        "sync": [*MODES, *OF_THE_USER],
+        "sync": [*MODES, *SERVING, *OF_THE_USER],
         "compression": COMPRESSIONS,
         "precision": PRECISIONS,
     }

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from dtsweep.errors import SweepError
 from dtsweep.measure.clock import CpuClock
 from dtsweep.measure.flops import count_flops
 from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.goal import Goal
 from dtsweep.sweep.point import Point
-from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sync.passes import batches_of_steps
-from dtsweep.sync.serving import ClosedLoop
+from dtsweep.sync.serving import ClosedLoop, serve_in_precision
 from dtsweep.workloads import Cifar10Cnn, Gpt, Transformers
 from tests.contract.regression import CPU, job_of
 
@@ -54,6 +58,31 @@ def test_a_step_serves_a_batch_without_gradients_and_marks_its_first_output() ->
     parts = times["data_s"] + times["forward_s"] + times["decode_s"]
     assert parts == pytest.approx(times["step_s"])
     assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
+
+
+@dataclass(frozen=True)
+class OnlyServed:
+    """No loss, FLOPs of its own for training, and an iterator in place of a generator."""
+
+    flops_per_sample = 1e6
+
+    def build(self) -> nn.Module:
+        return nn.Linear(4, 4, bias=False)
+
+    def batch(self, samples: range, device: torch.device) -> torch.Tensor:
+        return torch.ones(len(samples), 4, device=device)
+
+    def serve(self, model: nn.Module, batch: torch.Tensor) -> Iterator[torch.Tensor]:
+        return map(model, [batch, batch])
+
+
+def test_a_workload_that_only_serves_is_served_whole_and_its_work_counted() -> None:
+    workload = OnlyServed()
+    Sweep(workload=workload, kind="inference", axes={"micro_batch": [1]})
+    model, point = workload.build(), Point(sync="closed_loop", workload=workload)
+    assert len([*serve_in_precision(point, CPU)(model, workload.batch(range(3), CPU))]) == 2
+    counted = count_flops(workload, model=model, precision="fp32", device=CPU, serves=True)
+    assert counted is not None and counted.model_per_sample == 2 * 2 * 16
 
 
 def test_flops_are_those_of_serving() -> None:
@@ -98,6 +127,21 @@ def test_points_of_inference_are_closed_loops_by_batch_and_open_loops_by_rate() 
         ({"kind": "serving"}, "kind='serving' is unknown"),
         ({"kind": "inference", "axes": {"sync": ["ddp"]}}, "axis 'sync' is none of inference"),
         ({"kind": "inference", "axes": {"replica": [1]}}, "did you mean 'replicas'?"),
+        ({"kind": "inference", "axes": {"replicas": [1], "workers": [2]}}, "leave one out"),
+        ({"kind": "inference", "goal": "final_loss"}, "there is no goal"),
+        (
+            {"kind": "inference", "goal": Goal(minimize="time_to_loss", target=1.0)},
+            "trains nothing",
+        ),
+        (
+            {
+                "kind": "inference",
+                "axes": {"rate": [5]},
+                "measure": Measure(max_steps=50),
+                "goal": Goal(maximize="requests_per_s", where="request_p99_s < 1"),
+            },
+            "max_steps=50 leaves request_p99_s unknown; take at least 100",
+        ),
     ],
 )
 def test_what_does_not_belong_to_a_kind_is_refused(settings: Any, message: str) -> None:
