@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,9 @@ _OF_A_SIZE = {
 """Columns of one size that a group does not share; by kind, the columns in which sizes differ."""
 _LINEAR_AT_MOST = 1.02
 """Speed-up over the number of times more workers, above which it is doubtful."""
+
+_KNOWS_NOTHING = 10.0
+"""Half-width of a speed-up's logarithm from which on no interval is given: a factor of 22,000."""
 
 _DIFFERING = {"weak": ["global_batch"], "strong": ["micro_batch", "accumulation"]}
 
@@ -127,9 +131,13 @@ def _with_speed_ups(
 
 def _speed_ups(sizes: Numbers, contrasts: Contrasts) -> dict[str, Numbers]:
     """Speed-up, efficiency and gain of one group, with their intervals."""
+    # Of few degrees of freedom they may be too large for their squares.
+    known = np.minimum(contrasts.half_width, _KNOWS_NOTHING)
+    contrasts = replace(contrasts, half_width=known)
     logs = contrasts.estimate[:, 0].copy()
     half_width = contrasts.half_width[:, 0].copy()
     logs[0] = half_width[0] = 0.0
+    half_width[half_width >= _KNOWS_NOTHING] = np.nan
     columns = {}
     for end, log in zip(ENDS, (logs, logs - half_width, logs + half_width), strict=True):
         columns[f"speed_up{end}"] = np.exp(log)

@@ -79,7 +79,8 @@ def _goal_parts(recommendation: Recommendation) -> list[str]:
         parts.append(f" where {goal.where}")
     if goal.least_rate:
         parts.append(f" with at least {in_percent(goal.least_rate)} of the best samples_per_s")
-    if recommendation.has_other_semantics:
+    serves = recommendation.point["semantics"] == "inference"
+    if recommendation.has_other_semantics and not serves:
         parts.append(f" of {' and '.join(('exact', *goal.allow))} updates")
     return parts
 

@@ -190,3 +190,13 @@ def test_the_fastest_number_of_hosts_stands_for_a_worker_count() -> None:
 def test_settings_are_the_fields_of_a_point_and_of_its_workload() -> None:
     columns = setting_columns(trials({"workload_digest": "d"}))
     assert set(columns) == {*FIELD_TYPES, "environment", "workload", "workload_layers"}
+
+
+def test_a_speed_up_that_launches_say_nothing_of_has_no_interval() -> None:
+    # Two launches of another point, far apart, are all that is known of the noise.
+    noisy = [point(1, 16, rate, session=f"n{rate}", point_id="n") for rate in (1e-100, 1e100)]
+    apart = [point(w, 4, rate, session=f"s{w}") for w, rate in ((1, 10), (2, 16))]
+    with np.errstate(all="raise"):
+        row = scaling(trials(*noisy, *apart)).set_index("workers").loc[2]
+    assert row["speed_up"] == pytest.approx(1.6)
+    assert np.isnan(row["speed_up_low"]) and np.isnan(row["gain_high"])
