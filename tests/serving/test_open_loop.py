@@ -172,6 +172,10 @@ def test_latencies_are_those_of_a_simulated_queue(on_own_ray: None) -> None:
         asyncio.run(client.run(on_window=nothing, on_end=nothing))
     simulated_s = in_a_simulated_queue(requests.arrival_s, service_s=1.5)[requests.window]
     measured_s = requests.latency_s[requests.window]
+    own_s = (requests.latency_s - requests.waited_s - requests.served_s)[requests.window]
+    served_s = requests.served_s[requests.window]
+    if own_s.mean() > 0.03 or abs(served_s.mean() / 1.5 - 1) > 0.01:
+        pytest.skip("this machine is too busy: messages or a sleep take longer than they should")
     for p in (0.5, 0.95, 0.99):
         ratio = np.quantile(measured_s, p) / np.quantile(simulated_s, p)
         print(f"p{100 * p:g}: {np.quantile(measured_s, p):.4f} s, {ratio:.4f} of the simulated")
