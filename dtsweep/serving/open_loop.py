@@ -159,12 +159,11 @@ def _led(
 
 def _flags(requests: Requests) -> list[str]:
     """Flags of the client, and of requests of the window that were not answered."""
-    is_answered = np.isfinite(requests.latency_s[requests.window])
-    is_lost = requests.is_lost[requests.window]
+    _, lost, late = requests.counts
     found = {
         "client_late": requests.is_client_late,
-        "requests_lost": is_lost.any(),
-        "requests_late": (~is_answered & ~is_lost).any(),
+        "requests_lost": lost > 0,
+        "requests_late": late > 0,
     }
     return [flag for flag, is_so in found.items() if is_so]
 
@@ -214,8 +213,7 @@ def _fields(requests: Requests) -> dict[str, Any]:
         RuntimeError: none of the window was answered.
     """
     latency_s = requests.latency_s[requests.window]
-    is_answered = np.isfinite(latency_s)
-    answered, lost = int(is_answered.sum()), int(requests.is_lost[requests.window].sum())
+    answered, lost, late = requests.counts
     if not len(latency_s):
         raise RuntimeError(
             "no request came in the window; take a higher rate, or raise max_seconds"
@@ -223,6 +221,7 @@ def _fields(requests: Requests) -> dict[str, Any]:
     if not answered:
         reason = f"none of {len(latency_s)} requests was answered; take a lower rate"
         raise requests.error or RuntimeError(reason)
+    is_answered = np.isfinite(latency_s)
     waited_s = requests.waited_s[requests.window][is_answered]
     first_token_s, per_token_s = requests.token_times()
     return {
@@ -232,7 +231,7 @@ def _fields(requests: Requests) -> dict[str, Any]:
         "skipped_steps": requests.first,
         "stop_reason": requests.stop_reason,
         "requests_lost": lost,
-        "requests_late": len(latency_s) - answered - lost,
+        "requests_late": late,
         "queue_share": float(waited_s.sum() / latency_s[is_answered].sum()),
         "first_token_s": first_token_s,
         "per_token_s": per_token_s,

@@ -100,6 +100,13 @@ class Requests:
         return slice(self.first, self.scheduled)
 
     @property
+    def counts(self) -> tuple[int, int, int]:
+        """Requests of the window that were answered, lost, and late."""
+        is_answered = np.isfinite(self.latency_s[self.window])
+        is_lost = self.is_lost[self.window]
+        return int(is_answered.sum()), int(is_lost.sum()), int((~is_answered & ~is_lost).sum())
+
+    @property
     def latency_s(self) -> Series:
         """From the scheduled arrival to the last answer; nan for one that was not answered."""
         latency_s: Series = self.answered_s - self.arrival_s

@@ -408,6 +408,8 @@ SERVING: Mapping[str, ModeInfo] = {
 }
 """Modes of `Sweep(kind="inference")`, whose workers are replicas of one model."""
 
+_NOT_IN_MODES: Mapping[str, ModeInfo] = {**_OF_THE_USER, **SERVING}
+
 
 def mode_of(name: str) -> ModeInfo:
     """Declaration of one of `MODES` or `SERVING`, or of `AS_WRITTEN` or `OWN`.
@@ -418,7 +420,7 @@ def mode_of(name: str) -> ModeInfo:
     >>> mode_of("ddp").agree, mode_of("as_written").agree
     ('gradients', 'nothing')
     """
-    return {**_OF_THE_USER, **SERVING}.get(name) or MODES[name]
+    return _NOT_IN_MODES.get(name) or MODES[name]
 
 
 def mode_in_results(name: str) -> ModeInfo:
@@ -427,7 +429,7 @@ def mode_in_results(name: str) -> ModeInfo:
     >>> mode_in_results("unknown") is UNDECLARED
     True
     """
-    return {**_OF_THE_USER, **SERVING}.get(name) or MODES.get(name, UNDECLARED)
+    return _NOT_IN_MODES.get(name) or MODES.get(name, UNDECLARED)
 
 
 def update_kind(semantics: str, sync: object) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dtsweep.hardware.device import wait_for
 from dtsweep.measure.clock import StepClock
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
@@ -33,10 +34,9 @@ def serve_in_precision(point: Point, device: torch.device) -> _Serve:
 
     @contextlib.contextmanager
     def modes() -> Iterator[None]:
-        with torch.inference_mode(), contextlib.ExitStack() as stack:
-            if precision.is_autocast:
-                dtype = getattr(torch, precision.dtype)
-                stack.enter_context(torch.autocast(device.type, dtype=dtype))
+        dtype = getattr(torch, precision.dtype)
+        autocast = torch.autocast(device.type, dtype=dtype, enabled=precision.is_autocast)
+        with torch.inference_mode(), autocast:
             yield
 
     def outputs(model: nn.Module, batch: Any) -> Iterator[Any]:
@@ -83,8 +83,7 @@ class ClosedLoop(SyncMode):
         phase = "forward"
         for _ in self._serve(self._model, batch):
             # Whoever asked has an output when the device has made it.
-            if self._job.device.type == "cuda":
-                torch.cuda.synchronize(self._job.device)
+            wait_for(self._job.device)
             clock.mark(phase)
             phase = "decode"
         return None
